@@ -37,7 +37,12 @@ pub enum Policy {
     /// A person of a device's site pushes to that device's repository.
     Site(SitePolicy),
     /// An operator changes the fleet, which the publisher judges.
-    Fleet { home: PathBuf, account: String },
+    Fleet {
+        home: PathBuf,
+        account: String,
+        /// The paths that the account may change; all if there are none.
+        paths: Vec<String>,
+    },
 }
 
 /// What a device may push: its own branches, in commits that a key of its own signed.

@@ -84,8 +84,8 @@ pub(crate) enum Pusher {
     Device(DeviceId),
     /// A person of the site of a device to that device's repository.
     Site { account: String, device: DeviceId },
-    /// An operator to the fleet repository.
-    Operator(String),
+    /// An operator to the fleet repository, of which it may change these paths; all if there are none.
+    Operator { account: String, paths: Vec<String> },
 }
 
 impl Pusher {
@@ -96,13 +96,13 @@ impl Pusher {
         match (&who.device, who.devices.iter().find(is_here)) {
             (Some(device), _) => Self::Device(device.clone()),
             (None, Some(device)) => Self::Site { account, device: device.clone() },
-            (None, None) => Self::Operator(account),
+            (None, None) => Self::Operator { account, paths: who.paths.clone() },
         }
     }
 
     /// Whether it pushes to a device's repository.
     fn is_at_device(&self) -> bool {
-        !matches!(self, Self::Operator(_))
+        !matches!(self, Self::Operator { .. })
     }
 
     /// The branches that it may move, and what it is called; `None` where something else decides that.
@@ -110,7 +110,7 @@ impl Pusher {
         match self {
             Self::Device(_) => Some((&Branch::BY_DEVICE, "a device")),
             Self::Site { .. } => Some((&Branch::BY_SITE, "a person of the site")),
-            Self::Operator(_) => None,
+            Self::Operator { .. } => None,
         }
     }
 
@@ -118,8 +118,7 @@ impl Pusher {
     fn name(&self) -> &str {
         match self {
             Self::Device(device) => device.as_str(),
-            Self::Site { account, .. } => account,
-            Self::Operator(name) => name,
+            Self::Site { account, .. } | Self::Operator { account, .. } => account,
         }
     }
 }
@@ -299,7 +298,9 @@ fn prepare(path: &Path, recovered: bool, rebuilt_by: Option<&dyn Publisher>) -> 
 /// What the hook is to check; or why there is nothing to check against.
 fn policy(host: &Host, pusher: &Pusher) -> Result<Result<Policy, String>, PushError> {
     match pusher {
-        Pusher::Operator(name) => Ok(Ok(Policy::Fleet { home: host.home.clone(), account: name.clone() })),
+        Pusher::Operator { account, paths } => {
+            Ok(Ok(Policy::Fleet { home: host.home.clone(), account: account.clone(), paths: paths.clone() }))
+        }
         Pusher::Device(device) | Pusher::Site { device, .. } => Ok(match host.publisher.device_policy(device) {
             Err(PolicyError::Unverified(error)) => {
                 tracing::error!(%device, error = error_chain(&*error), "what it shall run can't be verified");
@@ -442,7 +443,7 @@ mod tests {
             );
         }
         assert!(check(&[("refs/heads/site", true)]).unwrap().contains("deleted"));
-        let operator = Pusher::Operator("olga".to_owned());
+        let operator = Pusher::Operator { account: "olga".to_owned(), paths: Vec::new() };
         assert_eq!(denied(&operator, &commands(&[("refs/heads/main", false)]), None, &limits), None);
     }
 

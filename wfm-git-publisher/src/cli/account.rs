@@ -1,4 +1,4 @@
-//! `account add`, `account list`, `account rotate`, `account revoke`.
+//! `account add`, `account list`, `account paths`, `account rotate`, `account revoke`.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -13,12 +13,14 @@ use wfm_git_host::accounts::{Account, AccountError, AccountName, InvalidSshKey, 
 
 use super::{Output, OutputArgs, Place};
 use crate::error::{Failure, USER};
+use crate::fleet::PathPattern;
 
 /// Who may use the host
 #[derive(Debug, Subcommand)]
 pub(super) enum Command {
     Add(AddArgs),
     List(ListArgs),
+    Paths(PathsArgs),
     Rotate(RotateArgs),
     Revoke(RevokeArgs),
 }
@@ -30,9 +32,14 @@ pub(super) enum Command {
 /// by which changes are approved from elsewhere. A device's account is made by `device add`; here it is made anew after it
 /// was revoked.
 ///
+/// With --path an operator's pushes may change these paths of the hosted fleet repository and nothing else. That says who
+/// edits which files, not which devices these reach: a deployment's selectors may mean devices of other sites, and a device's
+/// labels say what it gets. `plan` shows who is reached; signers.yaml can have others agree.
+///
 ///   wfm-git-publisher account add audit --role auditor
 ///   wfm-git-publisher account add olga --role operator --ttl 30d --secret-file olga.secret
 ///   wfm-git-publisher account add olga --role operator --ssh-key "$(cat ~/.ssh/id_ed25519.pub)"
+///   wfm-git-publisher account add gerda --role operator --path devices/graz
 ///   wfm-git-publisher account add j.doe --role site --device press-01 --device press-02
 #[derive(Debug, clap::Args)]
 #[command(verbatim_doc_comment)]
@@ -47,6 +54,10 @@ pub(super) struct AddArgs {
     /// The device that a device's account is for; of a site, each of its devices
     #[arg(long, value_name = "ID", required_if_eq_any([("role", "device"), ("role", "site")]))]
     device: Vec<DeviceId>,
+
+    /// A path of the fleet repository that an operator may change, as signers.yaml has them; may be repeated
+    #[arg(long, value_name = "PATTERN")]
+    path: Vec<PathPattern>,
 
     /// How long the secret is valid, like 90d or 12h, or `never`
     #[arg(long, value_name = "TIME", default_value = "90d", value_parser = ttl)]
@@ -83,6 +94,32 @@ pub(super) struct ListArgs {
     /// Prints for people, or for programs
     #[arg(long, value_enum, default_value_t)]
     output: Output,
+}
+
+/// Says which paths of the fleet repository an operator's pushes may change
+///
+/// In the patterns `*` is any part of one name and `**` any number of names; a directory's name is all that is below it. A
+/// push is refused if any of its commits changes another path, also one that a later commit takes back, and if a merge brings or
+/// throws away what others did elsewhere. A running host goes by it within a second.
+///
+///   wfm-git-publisher account paths olga --path devices/graz --path 'deployments/graz-*.yaml'
+///   wfm-git-publisher account paths olga --all
+#[derive(Debug, clap::Args)]
+#[command(verbatim_doc_comment)]
+pub(super) struct PathsArgs {
+    /// The account, by its name in `account list`
+    name: AccountName,
+
+    /// A path that it may change, in place of those of before; may be repeated
+    #[arg(long, value_name = "PATTERN", required_unless_present = "all")]
+    path: Vec<PathPattern>,
+
+    /// It may change everything
+    #[arg(long, conflicts_with = "path")]
+    all: bool,
+
+    #[command(flatten)]
+    output: OutputArgs,
 }
 
 /// Gives an account a new secret and shows it, once
@@ -165,14 +202,23 @@ pub(super) fn run(place: &Place, command: Command) -> Result<u8, Failure> {
             if !args.ssh_key.is_empty() {
                 return add_ssh_keys(&store, args, now);
             }
-            let AddArgs { name, role, device, ttl, show: to, .. } = args;
+            let AddArgs { name, role, device, path, ttl, show: to, .. } = args;
             let issued = match role {
                 Role::Site => store.add_for_site(&name, device, ttl.0, now)?,
+                Role::Operator => store.add_operator(&name, texts(&path), ttl.0, now)?,
                 _ => store.add(&name, role, device.into_iter().next(), ttl.0, now)?,
             };
             show(&issued, &to)
         }
         Command::List(args) => run_list(&store, &args, now),
+        Command::Paths(args) => {
+            let paths = texts(&args.path);
+            store.bind(&args.name, paths.clone())?;
+            let may = if paths.is_empty() { "everything".to_owned() } else { format!("only {}", paths.join(", ")) };
+            let json = || json!({ "account": args.name, "paths": paths });
+            args.output.print(&format!("{} may change {may}\n", args.name), json);
+            Ok(0)
+        }
         Command::Rotate(args) => {
             let issued = store.rotate(&args.name, args.ttl.map(|ttl| ttl.0), args.at_once, now)?;
             show(&issued, &args.show)
@@ -194,11 +240,13 @@ fn add_ssh_keys(store: &Store, args: AddArgs, now: Timestamp) -> Result<u8, Fail
     match store.read(&args.name)? {
         Some(account) if account.revoked.is_none() => {
             let devices: Vec<_> = account.device.iter().chain(&account.devices).collect();
-            if account.role != args.role || !devices.into_iter().eq(&args.device) {
+            let is_same = account.role == args.role && devices.into_iter().eq(&args.device);
+            if !is_same || !args.path.is_empty() && account.paths != texts(&args.path) {
                 return Err(AccountError::Exists(args.name).into());
             }
         }
         _ if args.role == Role::Site => store.add_for_site_without_secret(&args.name, args.device)?,
+        _ if args.role == Role::Operator => store.add_operator_without_secret(&args.name, texts(&args.path))?,
         _ => store.add_without_secret(&args.name, args.role, args.device.into_iter().next())?,
     }
     let (mut text, mut shown) = (String::new(), Vec::new());
@@ -215,7 +263,15 @@ fn add_ssh_keys(store: &Store, args: AddArgs, now: Timestamp) -> Result<u8, Fail
     Ok(0)
 }
 
+/// Patterns as accounts keep them.
+fn texts(paths: &[PathPattern]) -> Vec<String> {
+    paths.iter().map(ToString::to_string).collect()
+}
+
 fn check_device(args: &AddArgs) -> Result<(), Failure> {
+    if !args.path.is_empty() && args.role != Role::Operator {
+        return Err(Failure::new("only an operator's account has --path"));
+    }
     let device = match (args.role, args.device.as_slice()) {
         (Role::Site, _) | (Role::Auditor | Role::Operator, []) => return Ok(()),
         (Role::Device, [device]) => device,
@@ -293,7 +349,7 @@ fn run_list(store: &Store, args: &ListArgs, now: Timestamp) -> Result<u8, Failur
     let accounts = listing.accounts.values();
     match args.output {
         Output::Text => {
-            let head = ["ACCOUNT", "ROLE", "STATE", "EXPIRES", "DEVICE"].map(str::to_owned);
+            let head = ["ACCOUNT", "ROLE", "STATE", "EXPIRES", "DEVICE", "PATHS"].map(str::to_owned);
             let rows: Vec<_> = std::iter::once(head).chain(accounts.map(|account| row(account, now))).collect();
             super::print(&super::table(&rows));
         }
@@ -306,7 +362,7 @@ fn run_list(store: &Store, args: &ListArgs, now: Timestamp) -> Result<u8, Failur
     Ok(if listing.broken.is_empty() { 0 } else { USER })
 }
 
-fn row(account: &Account, now: Timestamp) -> [String; 5] {
+fn row(account: &Account, now: Timestamp) -> [String; 6] {
     let expires = account.secrets.last().and_then(|record| record.expires);
     [
         account.name.to_string(),
@@ -314,6 +370,7 @@ fn row(account: &Account, now: Timestamp) -> [String; 5] {
         state(account, now).to_owned(),
         expires.map_or_else(|| "never".to_owned(), |expires| expires.to_string()),
         devices(account),
+        if account.paths.is_empty() { "-".to_owned() } else { account.paths.join(", ") },
     ]
 }
 
@@ -333,6 +390,7 @@ fn shown(account: &Account, now: Timestamp) -> serde_json::Value {
         "role": account.role,
         "device": account.device,
         "devices": account.devices,
+        "paths": account.paths,
         "state": state(account, now),
         "revoked": account.revoked,
         "secrets": account.secrets.iter().map(secret).collect::<Vec<_>>(),

@@ -47,7 +47,7 @@ fn pre_receive(policy: &str) -> Result<(), String> {
     let notes = match &policy {
         Policy::Device(device) => device.judge(&push).map(|()| Vec::new()),
         Policy::Site(site) => site.judge(&push).map(|()| Vec::new()),
-        Policy::Fleet { home, .. } => judge_fleet_push(home, &push),
+        Policy::Fleet { home, account, paths } => judge_fleet_push(home, (account, paths), &push),
     };
     notes.map_err(|error| error.to_string())?.iter().for_each(|note| eprintln!("{}", text::page(note)));
     Ok(())

@@ -1,6 +1,7 @@
 //! What the host asks of this publisher: who may push what, what became damaged, and how the fleet does.
 
 mod keys;
+mod paths;
 mod push;
 mod readmission;
 mod survey;

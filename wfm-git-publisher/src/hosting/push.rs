@@ -9,6 +9,7 @@ use repo_model::error_chain;
 use repo_model::problem::{Problem, Problems};
 use wfm_git_host::judge::{self, Move, Rejected};
 
+use super::paths::Bounds;
 use crate::fleet::{self, Reading};
 use crate::parallel;
 use crate::render::problems_of;
@@ -21,12 +22,20 @@ const MAX_SHOWN: usize = 50;
 ///
 /// The branch of `HEAD` is what gets published: it only moves forward, and only to a fleet without errors that is still
 /// this fleet, and to which those agreed who have to. Other branches are work on the way; their problems are told and refuse
-/// nothing. Approvals come and stay as they are.
-pub fn judge_fleet_push(home: &Path, push: &judge::Push<'_>) -> Result<Vec<String>, Rejected> {
+/// nothing. Approvals come and stay as they are. Where the account is bound to `paths`, nothing else may be changed by any
+/// commit that comes.
+pub fn judge_fleet_push(
+    home: &Path,
+    (account, paths): (&str, &[String]),
+    push: &judge::Push<'_>,
+) -> Result<Vec<String>, Rejected> {
     let judge::Push { repository, quarantine, moves } = *push;
     let repo = Repo::open_with_quarantine(repository, quarantine)?;
     let refs = repo.advertisement().map_err(|source| Rejected::Read { name: "HEAD".to_owned(), source })?;
     let published = refs.into_iter().find_map(|one| one.symref.filter(|_| one.name == "HEAD"));
+    if let Some(bounds) = Bounds::of(account, paths) {
+        bounds.check((&Repo::open(repository)?, &repo), moves, published.as_deref())?;
+    }
     let push = Push {
         repo: &repo,
         source: FleetRepo::quarantined(repository, quarantine)?,

@@ -50,7 +50,7 @@ pub use reported_time::ReportedTime;
 pub use rollouts::Rollouts;
 pub use rosters::Rosters;
 pub(crate) use rosters::{key_text, roster_signer};
-pub(crate) use source::operator;
+pub(crate) use source::{changes_of, operator};
 pub use source::{FleetRepo, SourceError, work_tree};
 pub use trailers::{CONTROL, DESIRED, PUBLISHER, publisher};
 pub use unknown::{SignedState, Unknown, UnknownError, unknown};

@@ -7,6 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use repo_git::durable::FileError;
+use repo_git::repo::Changes;
 use repo_git::{
     Ancestry, Commit, CommitId, Entry, EntryKind, OpenError, PublicKey, ReadError, Repo, TreeError, TreeLimits,
 };
@@ -189,6 +190,11 @@ fn hides_files(entry: &Entry) -> bool {
     // Resources of a package may be links: only its margo.yaml counts.
     odd && (["devices", "deployments", "rollouts"].contains(&folder)
         || ["applications", SETTINGS, SIGNERS].contains(&&*entry.path))
+}
+
+/// What differs between two commits of a fleet, whatever it is; `None` is the empty tree.
+pub(crate) fn changes_of(repo: &Repo, old: Option<CommitId>, new: CommitId) -> Result<Changes, TreeError> {
+    repo.changes(old, new, &LIMITS)
 }
 
 /// Whether one of the operators' keys made the commit's signature.

@@ -14,7 +14,7 @@ use crate::host::{Login, Site, eventually, said};
 use crate::support::Lab;
 
 /// A fleet as it is, made a hosted one the way the documentation says.
-fn hosted() -> Lab {
+pub(crate) fn hosted() -> Lab {
     let lab = Lab::with(&["press-01"]);
     lab.publish_all();
     let bare = lab.home.hosted_fleet();

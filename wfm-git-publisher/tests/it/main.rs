@@ -28,6 +28,7 @@ mod help;
 mod history;
 mod host;
 mod hosted;
+mod hosted_paths;
 mod meaning;
 mod metrics;
 mod registry;

@@ -11,8 +11,9 @@ use serde::{Deserialize, Serialize};
 use super::moment::whole;
 use super::ssh_key::{InvalidSshKey, SshKey};
 
-/// The newest layout of an account's file that this version reads, and the one that it writes.
-pub const LAYOUT: u64 = 1;
+/// The newest layout of an account's file that this version reads, which it writes where there are `paths`: a program that
+/// knows nothing of these doesn't take the account for one without bounds. Else it writes 1.
+pub const LAYOUT: u64 = 2;
 
 /// How long a secret lives where nothing else is said: 90 days.
 pub const TTL: Duration = Duration::from_secs(90 * 24 * 3600);
@@ -44,7 +45,7 @@ pub enum Role {
 /// An account as its file has it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Account {
-    /// 1; a file with a larger number was written by a newer version.
+    /// 1, or 2 where there are `paths`; a file with a larger number was written by a newer version.
     pub layout: u64,
     /// The file's name without `.json`.
     pub name: AccountName,
@@ -55,6 +56,10 @@ pub struct Account {
     /// The devices of a site, one at least; exactly for [`Role::Site`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub devices: Vec<DeviceId>,
+    /// Patterns of the paths of the fleet repository that an operator's pushes may change; all if there are none. What
+    /// they mean is the publisher's business.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub paths: Vec<String>,
     /// The secrets that are valid, the oldest first: one, two while one is renewed, or none if it only comes over SSH.
     pub secrets: Vec<Record>,
     /// The keys that let it in over SSH, in the order in which they came, and those that ended while the fleet lists them.
@@ -97,6 +102,9 @@ pub enum Malformed {
     /// A device is missing, or too many.
     #[error("an account has a `device` exactly if its role is `device`, and `devices` exactly if it is `site`")]
     Device,
+    /// Bounds that this version wouldn't keep.
+    #[error("only an operator's account has `paths`, and its layout is 2")]
+    Paths,
     /// Others than the owner can read it.
     #[error("it has mode {0:o} and is open to others; run chmod 600 on it")]
     Exposed(u32),
@@ -124,8 +132,21 @@ pub(super) const MAX_BYTES: u64 = 64 << 10;
 impl Account {
     /// One that nothing lets in as yet; a device's names its device.
     pub(super) fn new(name: AccountName, role: Role, device: Option<DeviceId>) -> Self {
-        let (devices, secrets, ssh_keys) = (Vec::new(), Vec::new(), Vec::new());
-        Self { layout: LAYOUT, name, role, device, devices, secrets, ssh_keys, revoked: None, retired: false }
+        let (devices, paths, secrets, ssh_keys) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        Self { layout: 1, name, role, device, devices, paths, secrets, ssh_keys, revoked: None, retired: false }
+    }
+
+    /// The same of an operator who may change these paths of the fleet repository; all if there are none.
+    pub(super) fn of_operator(name: AccountName, paths: Vec<String>) -> Self {
+        let mut account = Self::new(name, Role::Operator, None);
+        account.bind(paths);
+        account
+    }
+
+    /// From now on these are the paths that it may change.
+    pub(super) fn bind(&mut self, paths: Vec<String>) {
+        self.layout = if paths.is_empty() { 1 } else { LAYOUT };
+        self.paths = paths;
     }
 
     /// The same of a person of a site, with its devices.
@@ -146,6 +167,9 @@ impl Account {
             && account.devices.is_empty() == (account.role != Role::Site);
         if !fits {
             return Err(Malformed::Device);
+        }
+        if !account.paths.is_empty() && (account.role, account.layout) != (Role::Operator, LAYOUT) {
+            return Err(Malformed::Paths);
         }
         for key in &account.ssh_keys {
             SshKey::check(&key.key)?;
@@ -349,12 +373,27 @@ mod tests {
         assert_eq!(Account::parse(&account.name, text.as_bytes()).unwrap(), account);
         let more = text.replacen('{', "{\"note\":\"keep\",", 1);
         assert_eq!(Account::parse(&account.name, more.as_bytes()).unwrap(), account);
-        let newer = text.replace("\"layout\":1", "\"layout\":2");
-        assert!(matches!(Account::parse(&account.name, newer.as_bytes()), Err(Malformed::Layout(2))));
+        let newer = text.replace("\"layout\":1", "\"layout\":3");
+        assert!(matches!(Account::parse(&account.name, newer.as_bytes()), Err(Malformed::Layout(3))));
         let other = Account::parse(&"other".parse().unwrap(), text.as_bytes());
         assert!(matches!(other, Err(Malformed::Name(_))));
         let without = text.replace("\"device\":\"press-01\",", "");
         assert!(matches!(Account::parse(&account.name, without.as_bytes()), Err(Malformed::Device)));
+    }
+
+    #[test]
+    fn bounds_are_an_operators_and_an_older_program_takes_no_account_with_them() {
+        let name: AccountName = "olga".parse().unwrap();
+        let mut olga = Account::of_operator(name.clone(), vec!["devices/graz".to_owned()]);
+        let text = String::from_utf8(olga.to_bytes()).unwrap();
+        assert!(text.contains("\"layout\":2") && text.contains("\"paths\":[\"devices/graz\"]"), "{text}");
+        assert_eq!(Account::parse(&name, text.as_bytes()).unwrap(), olga);
+        for bad in [text.replace("operator", "auditor"), text.replace("\"layout\":2", "\"layout\":1")] {
+            assert!(matches!(Account::parse(&name, bad.as_bytes()), Err(Malformed::Paths)), "{bad}");
+        }
+        olga.bind(Vec::new());
+        let text = String::from_utf8(olga.to_bytes()).unwrap();
+        assert!(text.contains("\"layout\":1") && !text.contains("paths"), "{text}");
     }
 
     #[test]

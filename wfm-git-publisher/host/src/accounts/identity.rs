@@ -13,6 +13,8 @@ pub struct Identity {
     pub device: Option<DeviceId>,
     /// The devices of its site, exactly for [`Role::Site`].
     pub devices: Vec<DeviceId>,
+    /// The paths of the fleet repository that it may change, of an operator; all if there are none.
+    pub paths: Vec<String>,
     pub(super) proof: Proof,
 }
 
@@ -52,8 +54,8 @@ pub enum Denied {
 
 impl Identity {
     pub(super) fn new(account: &Account, proof: Proof) -> Self {
-        let (device, devices) = (account.device.clone(), account.devices.clone());
-        Self { name: account.name.clone(), role: account.role, device, devices, proof }
+        let (device, devices, paths) = (account.device.clone(), account.devices.clone(), account.paths.clone());
+        Self { name: account.name.clone(), role: account.role, device, devices, paths, proof }
     }
 
     /// The secret that was shown; none if it came over SSH.

@@ -52,6 +52,9 @@ pub enum AccountError {
     /// No account has this name.
     #[error("there is no account `{0}`")]
     None(AccountName),
+    /// Only operators change the fleet repository.
+    #[error("the account `{0}` isn't an operator's, and changes nothing of the fleet repository")]
+    NoOperator(AccountName),
     /// It was revoked; `account add` makes it anew.
     #[error("the account `{0}` is revoked")]
     Revoked(AccountName),
@@ -168,6 +171,17 @@ impl Store {
         now: Timestamp,
     ) -> Result<Issued, AccountError> {
         self.add_account(Account::of_site(name.clone(), devices), ttl, now)
+    }
+
+    /// The same for an operator who may change these paths of the fleet repository; all if there are none.
+    pub fn add_operator(
+        &self,
+        name: &AccountName,
+        paths: Vec<String>,
+        ttl: Option<Duration>,
+        now: Timestamp,
+    ) -> Result<Issued, AccountError> {
+        self.add_account(Account::of_operator(name.clone(), paths), ttl, now)
     }
 
     fn add_account(&self, mut account: Account, ttl: Option<Duration>, now: Timestamp) -> Result<Issued, AccountError> {
@@ -290,20 +304,6 @@ impl Store {
         Ok(true)
     }
 
-    /// Makes an account without a secret: it comes over SSH, with keys that are added. Also in the place of a revoked one.
-    pub fn add_without_secret(
-        &self,
-        name: &AccountName,
-        role: Role,
-        device: Option<DeviceId>,
-    ) -> Result<(), AccountError> {
-        self.write_new(&Account::new(name.clone(), role, device))
-    }
-
-    /// The same for a person of the site that has these devices, one at least.
-    pub fn add_for_site_without_secret(&self, name: &AccountName, devices: Vec<DeviceId>) -> Result<(), AccountError> {
-        self.write_new(&Account::of_site(name.clone(), devices))
-    }
     /// Ends every secret, and every SSH key of people; nobody is revoked. Devices come back by the key that the fleet lists, and
     /// people get another secret. Returns whose that were.
     pub fn end_all(&self) -> Result<Vec<AccountName>, AccountError> {
@@ -325,6 +325,36 @@ impl Store {
         Ok(ended)
     }
 
+    /// Makes an account without a secret: it comes over SSH, with keys that are added. Also in the place of a revoked one.
+    pub fn add_without_secret(
+        &self,
+        name: &AccountName,
+        role: Role,
+        device: Option<DeviceId>,
+    ) -> Result<(), AccountError> {
+        self.write_new(&Account::new(name.clone(), role, device))
+    }
+
+    /// The same for a person of the site that has these devices, one at least.
+    pub fn add_for_site_without_secret(&self, name: &AccountName, devices: Vec<DeviceId>) -> Result<(), AccountError> {
+        self.write_new(&Account::of_site(name.clone(), devices))
+    }
+
+    /// The same for an operator who may change these paths of the fleet repository; all if there are none.
+    pub fn add_operator_without_secret(&self, name: &AccountName, paths: Vec<String>) -> Result<(), AccountError> {
+        self.write_new(&Account::of_operator(name.clone(), paths))
+    }
+
+    /// From now on these are the paths that an operator may change; all if there are none.
+    pub fn bind(&self, name: &AccountName, paths: Vec<String>) -> Result<(), AccountError> {
+        let _lock = self.lock()?;
+        let mut account = still_valid(self.existing(name)?)?;
+        if account.role != Role::Operator {
+            return Err(AccountError::NoOperator(name.clone()));
+        }
+        account.bind(paths);
+        self.write(&account)
+    }
 
     fn write_new(&self, account: &Account) -> Result<(), AccountError> {
         let _lock = self.lock()?;
