@@ -21,7 +21,7 @@ use crate::repos::{Claim, DESIRED, DeviceRepo, DeviceRepoError, Entry, EntryStat
 #[derive(Debug)]
 pub(super) enum Known<'a> {
     /// Nothing that it depends on is another than it was when there was nothing left to do, so nothing was read.
-    UpToDate(UpToDate),
+    UpToDate(Box<UpToDate>),
     /// Its repository was read.
     Read(Box<KnownDevice<'a>>),
 }
@@ -71,7 +71,7 @@ impl<'a> Known<'a> {
             (found.agrees(ledger.entry(&device.id)) && found.inputs == inputs.of(device)).then_some(found)
         });
         match up_to_date {
-            Some(found) => Ok(Self::UpToDate(found.clone())),
+            Some(found) => Ok(Self::UpToDate(Box::new(found.clone()))),
             None => Self::read(pass, device, branches, ledger),
         }
     }

@@ -256,7 +256,7 @@ impl<'a> Pass<'a> {
             None => return Making { made: None, before: None, corrected: None, up_to_date: None },
             Some(Known::UpToDate(known)) => {
                 let made = Some(Made::Nothing(Done::Unchanged { renew_at: known.renew_at }));
-                return Making { made, before: Some(known.tips), corrected: None, up_to_date: Some(known) };
+                return Making { made, before: Some(known.tips), corrected: None, up_to_date: Some(*known) };
             }
             Some(Known::Read(known)) => known,
         };
