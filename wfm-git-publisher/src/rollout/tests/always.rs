@@ -159,7 +159,7 @@ fn bounds(world: &World, record: &crate::rollout::Record, look: &Look) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 32, failure_persistence: None, max_shrink_iters: 200, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 24, failure_persistence: None, max_shrink_iters: 200, ..ProptestConfig::default() })]
 
     /// Whatever happens, once nothing happens any more a rollout ends, or waits for somebody whom it names.
     #[test]

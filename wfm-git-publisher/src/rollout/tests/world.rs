@@ -126,6 +126,9 @@ impl World {
 
     /// Writes a file of the fleet.
     pub(super) fn write(&mut self, path: &str, text: &str) {
+        if self.files.get(path).is_some_and(|present| present == text) {
+            return;
+        }
         self.files.insert(path.to_owned(), text.to_owned());
         self.fleet = parse(&self.files);
     }
