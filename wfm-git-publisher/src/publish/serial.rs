@@ -74,8 +74,10 @@ impl KnownNumbers<'_> {
         let adopted = self.followed().map_or((0, 0), |adopted| (adopted.serial, adopted.manifest_version));
         let highest = |a: u64, b: u64, c: u64| a.max(b).max(c);
         let version = highest(parent.1, ledger.1, adopted.1);
-        // Another content may have had the versions above the parent's.
-        let manifest_version = if new_manifest || version > parent.1 { version + 1 } else { version };
+        // Another content may have had the versions above the parent's, and the parent's own, where the device adopted something
+        // that is unknown here.
+        let is_others = version > parent.1 || !self.adopted_is_known && adopted.1 == version && version > 0;
+        let manifest_version = if new_manifest || is_others { version + 1 } else { version };
         let numbers = Numbers { serial: highest(parent.0, ledger.0, adopted.0) + 1, manifest_version };
         match numbers {
             _ if numbers.serial > MAX_SERIAL => Err(SerialError::Exhausted { what: "serial" }),
@@ -167,6 +169,21 @@ mod tests {
             KnownNumbers { parent: Some((6, 4)), ledger: Some(&ledger), ..KnownNumbers::default() }.next(false),
             numbers(9, 6)
         );
+    }
+
+    #[test]
+    fn a_version_that_the_device_knows_with_another_content_is_not_given_out_again() {
+        let claim = adopted(3, 3);
+        let known = KnownNumbers { parent: Some((3, 3)), adopted: Some(&claim), ..KnownNumbers::default() };
+        assert_eq!(
+            known.next(false),
+            numbers(4, 4),
+            "a restored publisher came to the same number before it heard of it"
+        );
+        assert_eq!(KnownNumbers { adopted_is_known: true, ..known }.next(false), numbers(4, 3));
+        let claim = adopted(9, 2);
+        let known = KnownNumbers { parent: Some((3, 3)), adopted: Some(&claim), ..KnownNumbers::default() };
+        assert_eq!(known.next(false), numbers(10, 3), "what is above all that it knows is its own");
     }
 
     #[test]
