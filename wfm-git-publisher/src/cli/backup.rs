@@ -39,7 +39,7 @@ pub(super) struct BackupArgs {
 /// accounts nor ledger: docs/drills/emergency.md says how it goes on.
 ///
 ///   wfm-git-publisher --home my-fleet.new.wfm restore /media/usb/my-fleet.tar
-///   wfm-git-publisher --home my-fleet.new.wfm restore --clones clones --roster clones/roster.json
+///   wfm-git-publisher --home my-fleet.other.wfm restore --clones clones --roster clones/roster.json
 #[derive(Debug, clap::Args)]
 #[command(verbatim_doc_comment)]
 pub(super) struct RestoreArgs {

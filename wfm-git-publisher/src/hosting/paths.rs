@@ -57,7 +57,7 @@ impl Bounds {
             // Oldest first: the one that changes something is named, and not the one that takes it back.
             come.iter().rev().try_for_each(|(id, parents)| self.check_commit(repo, step, *id, parents))?;
             if published == Some(&step.name) {
-                self.check_whole(repo, step, step.old, tip)?;
+                self.check_whole(repo, step, tip, &come)?;
             }
         }
         Ok(())
@@ -91,14 +91,21 @@ impl Bounds {
     }
 
     /// What becomes of the branch as a whole: a merge may have taken over what others did elsewhere, or thrown it away.
-    fn check_whole(&self, repo: &Repo, step: &Move, old: Option<CommitId>, new: CommitId) -> Result<(), Rejected> {
-        let changed = self.outside(&changes(repo, step, old, new)?);
+    fn check_whole(
+        &self,
+        repo: &Repo,
+        step: &Move,
+        new: CommitId,
+        come: &[(CommitId, Vec<CommitId>)],
+    ) -> Result<(), Rejected> {
+        let changed = self.outside(&changes(repo, step, step.old, new)?);
         self.refuse(step, &changed, |path| {
-            let line = repo.history(new, old, MAX_COMMITS).map_err(|source| read(step, source))?;
-            for id in line.iter().rev() {
-                let parent = repo.commit(*id).map_err(|source| read(step, source))?.parents.first().copied();
-                if self.outside(&changes(repo, step, parent, *id)?).contains(path) {
-                    return Ok(*id);
+            // The first that differs there from any commit that it goes on from.
+            for (id, parents) in come.iter().rev() {
+                for parent in parents {
+                    if self.outside(&changes(repo, step, Some(*parent), *id)?).contains(path) {
+                        return Ok(*id);
+                    }
                 }
             }
             Ok(new)
