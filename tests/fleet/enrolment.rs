@@ -1,6 +1,7 @@
 //! Devices that nobody knows enrol by a code or a batch token, and known ones come back by their key: both programs over real
 //! TLS, and whoever wants to get in between.
 
+mod auto;
 mod code;
 mod cuts;
 mod known;

@@ -18,7 +18,9 @@ use tokio::sync::mpsc;
 use tokio::time::{MissedTickBehavior, interval};
 use tracing::{Span, debug, error, info, warn};
 
+use crate::config::Config;
 use crate::mirror::{MirrorError, Mirrored};
+use crate::operator::{Alone, approve_alone};
 use crate::plan::Allowed;
 use crate::publish::{Done, Options, Outcome, PublishError, Publisher, is_as_left};
 use crate::render::Artifact;
@@ -63,6 +65,8 @@ struct LastPass {
     ask_at: Option<Instant>,
     /// What was logged as an error already; it isn't logged again with every poll.
     errors: BTreeSet<String>,
+    /// What was said of devices that wait and are left to a person; it isn't said again with every poll.
+    left: BTreeSet<String>,
 }
 
 impl Controller {
@@ -113,12 +117,12 @@ impl Controller {
 
     /// One pass, if there is anything to do.
     fn pass(&self, last: LastPass, stop: &AtomicBool) -> LastPass {
-        let logged = last.errors.clone();
+        let (logged, left) = (last.errors.clone(), last.left.clone());
         let after = self.try_pass(last, stop).unwrap_or_else(|error| {
             let error = format!("the pass failed: {}", with_problems(&error));
             self.service.status(&error);
             let errors = BTreeSet::from([error]);
-            LastPass { errors, ..LastPass::default() }
+            LastPass { errors, left, ..LastPass::default() }
         });
         for error in after.errors.difference(&logged) {
             error!("{error}; it is tried again");
@@ -126,7 +130,31 @@ impl Controller {
         after
     }
 
+    /// Takes in devices whose token says that no person has to, as a commit of the hosted fleet's own, which the pass then publishes.
+    fn take_in(&self, logged: &BTreeSet<String>) -> BTreeSet<String> {
+        let is_followed = self.rev == "HEAD" && self.fleet == self.home.hosted_fleet();
+        let serve = Config::load(&self.home.config()).ok().and_then(|config| config.serve).filter(|_| is_followed);
+        let Some(serve) = serve else { return BTreeSet::new() };
+        let done = match approve_alone(&self.home, &serve, Timestamp::now()) {
+            Ok(done) => done,
+            Err(error) => return BTreeSet::from([format!("nobody is taken in by a token: {}", error_chain(&error))]),
+        };
+        let mut said = BTreeSet::new();
+        for Alone { token, taken, left } in done {
+            for one in taken {
+                info!(device = %one.device, token, fingerprint = one.fingerprint, "taken in by its token, without a person");
+            }
+            said.extend(left.map(|why| format!("who waits with the token `{token}` is left to a person: {why}")));
+        }
+        for why in said.difference(logged) {
+            warn!("{why}");
+        }
+        said
+    }
+
     fn try_pass(&self, last: LastPass, stop: &AtomicBool) -> Result<LastPass, PublishError> {
+        let left = self.take_in(&last.left);
+        let last = LastPass { left, ..last };
         let source = FleetRepo::open(&self.fleet)?;
         let commit = source.resolve(&self.rev)?;
         let now = Timestamp::now();
@@ -162,7 +190,7 @@ impl Controller {
         log(&outcome);
         self.service.status(&status(&commit, &outcome));
         let ask_at = self.remotes.as_ref().map(|remotes| Instant::now() + remotes.poll());
-        Ok(LastPass { commit: Some(commit), ask_at, errors: errors(&outcome) })
+        Ok(LastPass { commit: Some(commit), ask_at, errors: errors(&outcome), left: last.left })
     }
 }
 

@@ -306,6 +306,7 @@ fn token_hint(error: &(dyn Error + 'static)) -> Option<String> {
         }
         TokenError::OutExists { .. } => Some("take another name for the file, or move it away".to_owned()),
         TokenError::Dirty { .. } => Some("commit or undo them first".to_owned()),
+        TokenError::NotHosted => Some("leave out --auto; a fleet is hosted here from `init --hosted` on".to_owned()),
         TokenError::NoToken(_) => Some("`token list` shows those that are committed".to_owned()),
         _ => None,
     }

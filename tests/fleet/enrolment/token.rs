@@ -60,7 +60,7 @@ impl Site {
 }
 
 /// What the claims of a thief's devices say.
-fn thief(number: u8, serial: &str) -> (SigningKey, String) {
+pub(super) fn thief(number: u8, serial: &str) -> (SigningKey, String) {
     let key = SigningKey::from_seed(&[number; 32]);
     let claim = serde_json::json!({
         "layout": 1, "key": key.public().to_string(), "account": Digest::of(&[number]), "version": "0", "serial": serial,
@@ -69,12 +69,12 @@ fn thief(number: u8, serial: &str) -> (SigningKey, String) {
     (key, text)
 }
 
-fn key_of(file: &Path) -> SigningKey {
+pub(super) fn key_of(file: &Path) -> SigningKey {
     let file = EnrolmentFile::parse(&std::fs::read(file).expect("there")).expect("an enrolment file");
     SigningKey::from_openssh(&file.token.expect("a token").key).expect("a key")
 }
 
-fn word(word: &str) -> (u16, String) {
+pub(super) fn word(word: &str) -> (u16, String) {
     (403, format!("{{\"error\":\"{word}\"}}\n"))
 }
 

@@ -29,6 +29,10 @@ pub(super) enum Command {
 /// which takes in all that wait as one commit. Whoever has the file can let devices of their own wait, as many as it is for
 /// and until it ends: keep it to yourself, and end it when it isn't needed any more. Run it again if it was cut off.
 ///
+/// With --auto a fleet that is hosted here takes its devices in while `run` is at work, without a person: then whoever has the
+/// file gets devices into the fleet, as many and as what the token says. Name the serial numbers (--serials), and give it
+/// hours. Where more wait than it has places, two are the same, or signers.yaml wants somebody to agree, a person decides.
+///
 ///   wfm-git-publisher token create graz --count 50 --for 7d --id 'graz-{serial}' --out graz.json
 #[derive(Debug, clap::Args)]
 #[command(verbatim_doc_comment)]
@@ -55,6 +59,10 @@ pub(super) struct CreateArgs {
     /// A file with the serial numbers that count, one a line; without it any does
     #[arg(long, value_name = "FILE")]
     serials: Option<PathBuf>,
+
+    /// Take its devices in without a person; only for a fleet that is hosted here
+    #[arg(long)]
+    auto: bool,
 
     /// Where the enrolment file goes: a secret
     #[arg(long, value_name = "FILE")]
@@ -119,8 +127,8 @@ fn create(place: &Place, args: CreateArgs) -> Result<u8, Failure> {
         }
     };
     let out = std::path::absolute(&args.out)?;
-    let CreateArgs { name, count, id, .. } = args;
-    let new = NewToken { name, count, until, labels: args.labels.into_iter().collect(), id, serials, out };
+    let CreateArgs { name, count, id, auto, .. } = args;
+    let new = NewToken { name, count, until, labels: args.labels.into_iter().collect(), id, serials, auto, out };
     let made = create_token(&place.work_tree()?, &home, &serve, &new, now)?;
     let Token { name, count, until, file, .. } = &made.token;
     let said = if made.was_there { "was made before" } else { "is made" };
@@ -128,9 +136,14 @@ fn create(place: &Place, args: CreateArgs) -> Result<u8, Failure> {
         "the token {name} {said}, for {count} devices until {until:.0}: {file}\nenrolment file, a secret: {}\n\n\
          Then here:      {}wfm-git-publisher publish\n\
          On each device: device-syncer enroll --from FILE\n\
-         Then here:      wfm-git-publisher device pending, and device approve --token {name}\n",
+         Then here:      {}\n",
         new.out.display(),
         if place.next_push()?.is_empty() { "" } else { "git push, or " },
+        if made.token.auto {
+            "nothing: `run` takes them in, and `device pending` shows whom it doesn't".to_owned()
+        } else {
+            format!("wfm-git-publisher device pending, and device approve --token {name}")
+        },
     );
     args.output.print(
         &text,
@@ -155,9 +168,10 @@ fn list(place: &Place, args: &ListArgs) -> Result<u8, Failure> {
         let (used, waits) = of(token);
         let until = if counts(token, now) { format!("{:.0}", token.until) } else { "ended".to_owned() };
         let used = format!("{used} of {}", token.count);
-        [token.name.clone(), used, waits.to_string(), until, token.id.clone(), openssh::fingerprint(&token.key)]
+        let by = if token.auto { "the host" } else { "a person" }.to_owned();
+        [token.name.clone(), used, waits.to_string(), until, by, token.id.clone(), openssh::fingerprint(&token.key)]
     };
-    let head = ["TOKEN", "DEVICES", "WAIT", "UNTIL", "ID", "KEY"].map(str::to_owned);
+    let head = ["TOKEN", "DEVICES", "WAIT", "UNTIL", "TAKEN IN BY", "ID", "KEY"].map(str::to_owned);
     let rows: Vec<_> = std::iter::once(head).chain(tokens.values().map(row)).collect();
     let text = if tokens.is_empty() { "the fleet has no tokens\n".to_owned() } else { table(&rows) };
     args.output.print(&text, || {
@@ -165,7 +179,7 @@ fn list(place: &Place, args: &ListArgs) -> Result<u8, Failure> {
             let (used, waits) = of(token);
             json!({
                 "token": token.name, "file": token.file, "count": token.count, "devices": used, "waiting": waits,
-                "until": token.until, "ended": !counts(token, now), "id": token.id, "labels": token.labels,
+                "until": token.until, "ended": !counts(token, now), "id": token.id, "labels": token.labels, "auto": token.auto,
                 "fingerprint": openssh::fingerprint(&token.key),
             })
         };

@@ -37,6 +37,8 @@ pub struct Token {
     pub id: String,
     /// The serial numbers that count; all of them if it is empty.
     pub serials: BTreeSet<String>,
+    /// Whether the host takes its devices in without a person.
+    pub auto: bool,
 }
 
 impl Token {
@@ -85,8 +87,9 @@ fn document(file: &str, name: &str, reader: &mut Reader<'_>) -> Option<Token> {
     let labels = reader.optional("labels", labels::read).unwrap_or_default();
     let id = reader.required("id", template);
     let serials = reader.optional("serials", serials).unwrap_or_default();
+    let auto = reader.optional("auto", Field::bool).unwrap_or_default();
     let (file, name) = (file.to_owned(), name.to_owned());
-    Some(Token { file, name, key: key?, count: count?, until: until?, labels, id: id?, serials })
+    Some(Token { file, name, key: key?, count: count?, until: until?, labels, id: id?, serials, auto })
 }
 
 fn key(field: Field<'_>) -> Option<KeyText> {
@@ -155,7 +158,9 @@ mod tests {
         let token = read_text("tokens/graz.yaml", &text(("", ""))).unwrap();
         assert_eq!((token.name.as_str(), token.count, token.key.as_str()), ("graz", 50, KEY));
         assert!(token.admits(Some("PX-1 ")) && !token.admits(Some("PX-3")) && !token.admits(None));
-        assert!(graz().admits(None));
+        assert!(graz().admits(None) && !token.auto, "a person takes them in, unless it says otherwise");
+        let auto = read_text("tokens/graz.yaml", &text(("count: 50", "auto: true\ncount: 50"))).unwrap();
+        assert!(auto.auto);
     }
 
     #[test]

@@ -83,7 +83,7 @@ pub fn approve_batch(
     let mut planned = Vec::new();
     for mut candidate in candidates {
         match candidate.device.clone().filter(|_| candidate.problem.is_none()) {
-            Some(device) => match plan(root, &token, device, &candidate) {
+            Some(device) => match plan("devices", &token, device, &candidate, &|file| root.join(file).exists()) {
                 Ok((device, file, text, trailers)) => planned.push(Planned { device, file, text, trailers, candidate }),
                 Err(problem) => {
                     candidate.problem = Some(problem);
@@ -127,17 +127,18 @@ pub fn approve_batch(
 }
 
 /// How many devices the token has in these files.
-fn at_head_with(files: &[SourceFile], token: &str) -> usize {
+pub(super) fn at_head_with(files: &[SourceFile], token: &str) -> usize {
     let devices = files.iter().filter_map(|file| fleet::read_device(file).ok());
     devices.filter(|device| device.enrolled_by.as_ref().is_some_and(|by| by.token == token)).count()
 }
 
-/// The device's file and its text, and what the commit says of it; else why it can't be.
-fn plan(
-    root: &Path,
+/// The device's file in this folder and its text, and what the commit says of it; else why it can't be.
+pub(super) fn plan(
+    folder: &str,
     token: &Token,
     device: DeviceId,
     candidate: &Candidate,
+    exists: &dyn Fn(&str) -> bool,
 ) -> Result<(DeviceId, String, Option<String>, String), String> {
     let Candidate { waiting, claim, known, .. } = candidate;
     let fingerprint = openssh::fingerprint(&claim.key);
@@ -153,7 +154,7 @@ fn plan(
     // JSON's strings are YAML's too: nothing that a stranger wrote is more than a text.
     let quoted = |text: &str| serde_json::Value::from(text).to_string();
     let (file, text) = (
-        format!("devices/{device}.yaml"),
+        format!("{folder}/{device}.yaml"),
         format!(
             "{}enrolledBy:\n  token: {}\n  transcript: {}\n  proof: {}\nstatusKeys:\n  - {}\n",
             device_text(&device, &token.labels),
@@ -164,7 +165,7 @@ fn plan(
         ),
     );
     fleet::read_device(&SourceFile::plain(&file, text.as_str())).map_err(|problems| problems.to_string())?;
-    if root.join(&file).exists() {
+    if exists(&file) {
         return Err(format!("`{file}` exists, and is not about `{device}`"));
     }
     let trailers = trailers(&transcript);

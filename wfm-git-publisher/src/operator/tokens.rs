@@ -29,6 +29,8 @@ pub struct NewToken {
     pub id: String,
     /// The serial numbers that count; all of them if it is empty.
     pub serials: Vec<String>,
+    /// Whether the host takes its devices in without a person.
+    pub auto: bool,
     /// Where the enrolment file goes.
     pub out: PathBuf,
 }
@@ -64,6 +66,9 @@ pub enum TokenError {
     /// Its file has changes that aren't committed.
     #[error("`{file}` has changes that are not committed")]
     Dirty { file: String },
+    /// Nobody but the host itself can commit alone, and only to what it has.
+    #[error("this home hosts no fleet repository, so that no device can be taken in without a person")]
+    NotHosted,
     #[error("cannot tell what the token's devices are offered")]
     Offer(#[from] OfferError),
     #[error("cannot make the token's key")]
@@ -88,6 +93,9 @@ pub fn create_token(
     let NewToken { name, out, .. } = new;
     if !is_token_name(name) {
         return Err(TokenError::Name(text::line(name)));
+    }
+    if new.auto && !home.hosted_fleet().is_dir() {
+        return Err(TokenError::NotHosted);
     }
     let files = work_tree(root)?;
     let (git, file) = (StockGit::new(root), format!("tokens/{name}.yaml"));
@@ -155,6 +163,9 @@ fn token_text(new: &NewToken, key: &SigningKey) -> String {
     text +=
         &of("labels", labels.iter().map(|(key, value)| format!("  {}: {}\n", quoted(key), quoted(value))).collect());
     text += &format!("id: {}\n", quoted(id));
+    if new.auto {
+        text += "auto: true\n";
+    }
     text + &of("serials", serials.iter().map(|serial| format!("  - {}\n", quoted(serial))).collect())
 }
 

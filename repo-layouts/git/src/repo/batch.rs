@@ -7,9 +7,10 @@ use std::{fmt, io};
 
 use gix::ObjectId;
 use gix::objs::tree::{Entry, EntryKind};
-use gix::objs::{FindHeader as _, Kind, Tree, WriteTo as _};
+use gix::objs::{FindHeader as _, Kind, Tree, TreeRefIter, WriteTo as _};
 use repo_model::FileTree;
 
+use super::error::corrupt;
 use super::tree::is_safe_name;
 use super::{ReadError, Repo};
 use crate::pack::{FinishedPack, PackWriter};
@@ -166,6 +167,66 @@ impl Batch<'_> {
     /// Makes a tree of files, all mode 100644, for [`TreeSource::Existing`] or to compare ids.
     pub fn tree(&mut self, files: &FileTree) -> Result<TreeId, BatchError> {
         write_tree(files, &mut |kind, data| self.keep(kind, data)).map(TreeId)
+    }
+
+    /// Makes a tree of another one with these files, all mode 100644, in the place of what stands at their paths. Everything else
+    /// stays as it is, whatever it is.
+    pub fn tree_upon(&mut self, base: TreeId, files: &FileTree) -> Result<TreeId, BatchError> {
+        let files: Vec<(&str, &[u8])> = files.iter().map(|(path, bytes)| (path.as_str(), bytes.as_slice())).collect();
+        self.directory_upon(Some(base.0), &files, 0).map(TreeId)
+    }
+
+    /// The same for one directory, whose files share their first `prefix` bytes.
+    fn directory_upon(
+        &mut self,
+        base: Option<ObjectId>,
+        files: &[(&str, &[u8])],
+        prefix: usize,
+    ) -> Result<ObjectId, BatchError> {
+        let mut tree = match base {
+            Some(id) => self.entries(id)?,
+            None => Tree::empty(),
+        };
+        let mut rest = files;
+        while let Some((path, bytes)) = rest.first() {
+            let name = path[prefix..].split('/').next().unwrap_or_default();
+            if !is_safe_name(name.into()) {
+                return Err(BatchError::Path { path: (*path).to_owned() });
+            }
+            let inner = prefix + name.len();
+            let there = tree.entries.iter().position(|entry| entry.filename == name);
+            let (mode, oid, taken) = if path.len() == inner {
+                (EntryKind::Blob, self.keep(Kind::Blob, bytes.to_vec())?, 1)
+            } else {
+                let directory = &path[..=inner];
+                let taken = rest.partition_point(|(path, _)| path.starts_with(directory));
+                let below = there.map(|index| &tree.entries[index]).filter(|entry| entry.mode.is_tree());
+                let below = below.map(|entry| entry.oid);
+                (EntryKind::Tree, self.directory_upon(below, &rest[..taken], inner + 1)?, taken)
+            };
+            let entry = Entry { mode: mode.into(), filename: name.into(), oid };
+            match there {
+                Some(index) => tree.entries[index] = entry,
+                None => tree.entries.push(entry),
+            }
+            rest = &rest[taken..];
+        }
+        tree.entries.sort();
+        let mut data = Vec::new();
+        tree.write_to(&mut data).map_err(|source| BatchError::Hash(source.into()))?;
+        self.keep(Kind::Tree, data)
+    }
+
+    fn entries(&self, id: ObjectId) -> Result<Tree, BatchError> {
+        let data = self.repo.object_of(id, Kind::Tree).map_err(BatchError::Tree)?;
+        let owned = |entry: gix::objs::tree::EntryRef<'_>| Entry {
+            mode: entry.mode,
+            filename: entry.filename.to_owned(),
+            oid: entry.oid.to_owned(),
+        };
+        let entries = TreeRefIter::from_bytes(&data, id.kind()).map(|entry| entry.map(owned));
+        let entries = entries.collect::<Result<_, _>>().map_err(|source| BatchError::Tree(corrupt(id, source)))?;
+        Ok(Tree { entries })
     }
 
     /// Writes all objects as one pack, durable when it returns; nothing is written when nothing is new.

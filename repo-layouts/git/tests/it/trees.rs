@@ -166,3 +166,48 @@ fn what_differs_between_two_commits_is_what_stock_git_says() {
         assert!(matches!(repo.changes(Some(before), after, &small), Err(TreeError::TooMuch { .. })));
     }
 }
+
+#[test]
+fn what_is_upon_a_tree_leaves_everything_else_as_it_is() {
+    let corner = Corner::new();
+    let repo = corner.repo("r.git");
+    commit(&repo, "desired", &[("a.txt", "a"), ("devices/press.yaml", "press"), ("z", "z")]);
+    let blob = corner.git(repo.path(), &["rev-parse", "desired:z"]);
+    let below = corner.git(repo.path(), &["rev-parse", "desired:devices"]);
+    let head = corner.git(repo.path(), &["rev-parse", "desired"]);
+    let entries = [
+        entry("40000", b"devices", &below),
+        entry("160000", b"module", &head),
+        entry("120000", b"link", &blob),
+        entry("100755", b"run", &blob),
+        entry("100644", b"z", &blob),
+    ];
+    let base = repo.commit(odd(&corner, &repo, &sorted(entries).concat())).expect("a commit").tree;
+    let files = [("devices/enrolled/graz-1.yaml", "one"), ("devices/enrolled/graz-2.yaml", "two"), ("z", "other")];
+    let files = files.map(|(path, text)| (path.to_owned(), text.as_bytes().to_vec())).into();
+    let mut batch = repo.batch();
+    let tree = batch.tree_upon(base, &files).expect("a tree");
+    batch.store().expect("stored");
+    let listed = corner.git(repo.path(), &["ls-tree", "-r", &tree.to_string()]);
+    let modes: Vec<_> = listed.lines().map(|line| (line[..6].to_owned(), line.split_once('\t').unwrap().1)).collect();
+    let expected = [
+        ("100644", "devices/enrolled/graz-1.yaml"),
+        ("100644", "devices/enrolled/graz-2.yaml"),
+        ("100644", "devices/press.yaml"),
+        ("120000", "link"),
+        ("160000", "module"),
+        ("100755", "run"),
+        ("100644", "z"),
+    ];
+    assert_eq!(modes, expected.map(|(mode, path)| (mode.to_owned(), path)));
+    assert_eq!(corner.git(repo.path(), &["cat-file", "-p", &format!("{tree}:z")]), "other");
+    corner.git(repo.path(), &["fsck", "--strict", "--no-dangling"]);
+    let bad = [("devices/../x".to_owned(), Vec::new())].into();
+    assert!(repo.batch().tree_upon(base, &bad).is_err());
+}
+
+/// Entries as Git wants them, by their names.
+fn sorted<const N: usize>(mut entries: [Vec<u8>; N]) -> [Vec<u8>; N] {
+    entries.sort_by_key(|entry| entry.iter().skip_while(|byte| **byte != b' ').copied().collect::<Vec<_>>());
+    entries
+}
