@@ -117,7 +117,7 @@ async fn metrics(host: &Host, who: &Identity, method: &Method, logged: &mut Logg
 }
 
 /// The repositories that an auditor clones, and what their commits are checked by.
-async fn audit_index(
+pub(crate) async fn audit_index(
     host: &Host,
     who: &Identity,
     method: &Method,

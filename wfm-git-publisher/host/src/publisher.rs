@@ -52,6 +52,9 @@ pub struct AuditIndex {
     pub roster: String,
     /// The publisher's file for stock Git and ssh-keygen.
     pub allowed_signers: String,
+    /// Whether the fleet repository is here, too.
+    #[serde(default)]
+    pub fleet: bool,
 }
 
 impl AuditIndex {

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use repo_git::durable::{self, FileError};
+use repo_git::remote::{InvalidSshAddress, SshAddress, SshProgram};
 use repo_git::{
     Ancestry, CommitId, Expected, FetchError, FetchLimits, LockError, OpenError, ReadError, RefError, RefMove, Remote,
     RemoteError, Repo,
@@ -24,6 +25,9 @@ use crate::repos::{DESIRED, USER_AGENT};
 /// The file of the first roster, and that for stock Git, beside the clones.
 pub const ROSTER: &str = "roster.json";
 pub const ALLOWED_SIGNERS: &str = "allowed_signers";
+
+/// The clone of the fleet repository, where the host has it; no device's is called so.
+pub const FLEET: &str = "fleet";
 
 /// The most bytes of an index: ten thousand devices, each with a hundred keys.
 const INDEX: u64 = 256 << 20;
@@ -59,8 +63,12 @@ pub enum CloneError {
     File(#[from] FileError),
     #[error(transparent)]
     Credential(#[from] CredentialError),
+    #[error("cannot use the host's URL")]
+    Ssh(#[from] InvalidSshAddress),
     #[error("cannot ask the host which repositories there are")]
     Index(#[from] HttpError),
+    #[error("cannot ask the host which repositories there are")]
+    IndexOverSsh(#[from] RemoteError),
     /// It isn't what our host answers.
     #[error("the host doesn't say which repositories there are")]
     Answer(#[from] serde_json::Error),
@@ -74,6 +82,8 @@ pub enum CloneError {
 /// One repository can't be cloned, or fetched anew. What was there before stays.
 #[derive(Debug, thiserror::Error)]
 enum CopyError {
+    #[error("cannot use its address")]
+    Ssh(#[from] InvalidSshAddress),
     #[error("cannot read it at the host")]
     Remote(#[from] RemoteError),
     #[error("cannot fetch from it")]
@@ -90,11 +100,25 @@ enum CopyError {
 
 /// Our host, and who asks it.
 #[derive(Debug, Clone)]
-pub struct Host {
-    agent: Agent,
-    url: Url,
-    credentials: Credentials,
+pub struct Host(Way);
+
+/// How it is asked.
+#[derive(Debug, Clone)]
+enum Way {
+    Https {
+        agent: Agent,
+        url: Url,
+        credentials: Credentials,
+    },
+    /// By this machine's own `ssh`; the URL is without a path.
+    Ssh {
+        program: SshProgram,
+        url: String,
+    },
 }
+
+/// What our host answers over SSH as it answers `GET /audit`.
+const AUDIT: &str = "wfm-audit";
 
 impl Host {
     /// The host at `https://name[:port]`. `authorities` are the only ones that are trusted, if there are any; the secret
@@ -111,7 +135,18 @@ impl Host {
             ..Settings::default()
         };
         let credentials = Credentials::bearer(secret);
-        Ok(Self { agent: Agent::new(&settings)?, url: Url::parse(url)?, credentials })
+        Ok(Self(Way::Https { agent: Agent::new(&settings)?, url: Url::parse(url)?, credentials }))
+    }
+
+    /// The host at `ssh://user@name[:port]`, by this program and its first arguments, with this private key or those that
+    /// it finds itself. Nothing is asked yet.
+    ///
+    /// # Errors
+    /// The URL is none.
+    pub fn over_ssh(url: &str, command: Vec<String>, identity: Option<PathBuf>) -> Result<Self, CloneError> {
+        let url = url.trim_end_matches('/').to_owned();
+        SshAddress::parse(&format!("{url}/{FLEET}.git"))?;
+        Ok(Self(Way::Ssh { program: SshProgram { command, identity, timeouts: TIMEOUTS }, url }))
     }
 
     /// Which repositories there are, and what their commits are checked by: the host's word.
@@ -119,18 +154,37 @@ impl Host {
     /// # Errors
     /// The host can't be asked, refuses, or is another program.
     pub fn index(&self) -> Result<AuditIndex, CloneError> {
-        let (url, credential) = (self.url.at_host("audit"), self.credentials.get()?);
-        let request = Request { credential: &credential, expects: Some("application/json"), ..Request::get(&url) };
-        let index: AuditIndex = serde_json::from_slice(&self.agent.send(&request)?.body.bytes(INDEX)?)?;
+        let bytes = match &self.0 {
+            Way::Https { agent, url, credentials } => {
+                let (url, credential) = (url.at_host("audit"), credentials.get()?);
+                let expects = Some("application/json");
+                agent.send(&Request { credential: &credential, expects, ..Request::get(&url) })?.body.bytes(INDEX)?
+            }
+            Way::Ssh { program, url } => {
+                let address = SshAddress::parse(&format!("{url}/{FLEET}.git"))?;
+                program.ask(&address, AUDIT, INDEX, TIMEOUTS.total)?
+            }
+        };
+        let index: AuditIndex = serde_json::from_slice(&bytes)?;
         match index.layout {
             AuditIndex::LAYOUT => Ok(index),
             other => Err(CloneError::Layout(other)),
         }
     }
 
-    fn repository(&self, device: &DeviceId) -> Remote {
-        let url = self.url.at_host(&format!("devices/{}.git", device.repository_name()));
-        Remote::https(url, self.agent.clone(), self.credentials.clone())
+    fn repository(&self, device: &DeviceId) -> Result<Remote, CopyError> {
+        self.at(&format!("devices/{}.git", device.repository_name()))
+    }
+
+    fn at(&self, path: &str) -> Result<Remote, CopyError> {
+        Ok(match &self.0 {
+            Way::Https { agent, url, credentials } => {
+                Remote::https(url.at_host(path), agent.clone(), credentials.clone())
+            }
+            Way::Ssh { program, url } => {
+                Remote::ssh_program(SshAddress::parse(&format!("{url}/{path}"))?, program.clone())
+            }
+        })
     }
 }
 
@@ -200,7 +254,7 @@ pub fn clone(
     let (all, done) = (devices.len(), AtomicUsize::new(0));
     parallel::map(devices, THREADS, |device| {
         let repository = format!("{}.git", device.repository_name());
-        let copied = copy(&host.repository(&device), &into.join(&repository));
+        let copied = host.repository(&device).and_then(|remote| copy(&remote, &into.join(&repository)));
         progress(done.fetch_add(1, Ordering::Relaxed) + 1, all);
         let (outcome, rewritten, error) = match copied {
             Ok((outcome, rewritten)) => (outcome, rewritten, None),
@@ -208,6 +262,15 @@ pub fn clone(
         };
         Copied { device, repository, outcome, rewritten, error }
     })
+}
+
+/// Clones the fleet repository, or fetches what is new, by which a report says who agreed to what.
+///
+/// # Errors
+/// Why it is as it was before.
+pub fn clone_fleet(host: &Host, into: &Path) -> Result<Outcome, String> {
+    let copied = host.at(&format!("{FLEET}.git")).and_then(|remote| copy(&remote, &into.join(FLEET)));
+    copied.map(|(outcome, _)| outcome).map_err(|error| error_chain(&error))
 }
 
 /// Makes the refs of a clone those of the host, whatever they are called: an audit says which ones don't belong there.

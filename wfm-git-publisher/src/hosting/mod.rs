@@ -82,6 +82,7 @@ impl Publisher for HostedHome {
             devices: ledger.devices().filter(|device| self.home.device(device).exists()).cloned().collect(),
             roster: String::from_utf8(roster.clone())?,
             allowed_signers: std::fs::read_to_string(self.home.allowed_signers())?,
+            fleet: self.home.hosted_fleet().is_dir(),
         })
     }
 

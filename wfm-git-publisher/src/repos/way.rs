@@ -38,7 +38,71 @@ pub enum CoverageError {
     NotCovered(#[from] NotCovered),
 }
 
+/// Who agreed to a commit of the fleet, by the signatures that its repository has now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Agreement {
+    pub commit: CommitId,
+    /// Every signature on the way since the commit that was published before.
+    pub signatures: Vec<Signature>,
+    /// Whether those who have to agree did; absent where it isn't known what was published before, or the repository lacks a
+    /// commit.
+    pub covered: Option<bool>,
+    /// Who is missing for what, if it isn't.
+    pub missing: Option<String>,
+}
+
+/// A signature on a commit of the fleet, or on a tag that approves it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Signature {
+    pub commit: CommitId,
+    pub key: PublicKey,
+    /// Whose key it is by `signers.yaml` of the commit that was published before; nobody's if absent.
+    pub person: Option<String>,
+    /// Whether it is on a tag `approve/…`, and not on the commit itself.
+    pub is_approval: bool,
+}
+
 impl FleetRepo {
+    /// Who agreed to `commit`, which was published at this moment after `before`.
+    pub fn agreement(
+        &self,
+        before: Option<CommitId>,
+        commit: CommitId,
+        at: Timestamp,
+    ) -> Result<Agreement, CoverageError> {
+        if !self.has(commit) || before.is_some_and(|before| !self.has(before)) {
+            return Ok(Agreement { commit, signatures: Vec::new(), covered: None, missing: None });
+        }
+        let (written, steps) = match before.filter(|before| *before != commit) {
+            Some(before) => {
+                let way = self.way(before, commit, &[])?;
+                (way.signers, way.steps.into_iter().map(|step| (step.commit, step.signer, step.approvals)).collect())
+            }
+            None => {
+                let approvals = self.approvals(&BTreeSet::from([commit]), &[])?.remove(&commit).unwrap_or_default();
+                (self.written(commit)?, vec![(commit, self.commit(commit)?.signer().ok(), approvals)])
+            }
+        };
+        let person = |key: &PublicKey| match &written {
+            Written::Good(signers) => signers.person(key, at).ok().map(str::to_owned),
+            _ => None,
+        };
+        let mut signatures = Vec::new();
+        for (commit, signer, approvals) in steps {
+            let own = signer.into_iter().map(|key| (key, false));
+            for (key, is_approval) in own.chain(approvals.into_iter().map(|one| (one.key, true))) {
+                signatures.push(Signature { commit, key, person: person(&key), is_approval });
+            }
+        }
+        let judged = before.map(|before| self.check_covered(Some(before), commit, &[], at)).transpose();
+        let (covered, missing) = match judged {
+            Ok(judged) => (judged.map(|()| true), None),
+            Err(CoverageError::NotCovered(why)) => (Some(false), Some(why.to_string())),
+            Err(error) => return Err(error),
+        };
+        Ok(Agreement { commit, signatures, covered, missing })
+    }
+
     /// Whether those agreed to `commit` who have to, `base` being what was covered last. Besides its own tags, the repository
     /// may have some that are just pushed, by their full names.
     pub fn check_covered(

@@ -11,7 +11,7 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use axum::body::{Body, Bytes, HttpBody};
-use axum::http::{HeaderMap, HeaderValue, Response, StatusCode};
+use axum::http::{HeaderMap, HeaderValue, Method, Response, StatusCode};
 use http_body_util::BodyExt;
 use hyper::body::Frame;
 use repo_model::KeyText;
@@ -26,6 +26,7 @@ use crate::accounting::Peer;
 use crate::accounts::Identity;
 use crate::answer::Refusal;
 use crate::call::{Asking, allowance, call};
+use crate::http::audit_index;
 use crate::limits::Limits;
 use crate::logged::{Logged, Transport};
 use crate::paced::Paced;
@@ -37,6 +38,9 @@ use crate::wire::path::{Action, Service, Target, repository};
 use crate::wire::pktline::{self, FLUSH};
 use crate::wire::report::Report;
 use crate::wire::ssh::{Frames, Said, Wait, command, deepens, said, without_service};
+
+/// The command of an auditor, which is answered as `GET /audit` is.
+const AUDIT: &str = "wfm-audit";
 
 /// Stands for a client of whom sshd doesn't know where it is.
 const NOWHERE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
@@ -146,18 +150,27 @@ async fn begin(host: &Host, client: SocketAddr, serve: &Serve, stream: &mut Pace
         let limit = host.limits.connections_per_account;
         let session = host.arrivals.belongs_to(client, &who, (&host.accounting, limit))?;
         admitted.peer.count_as(&who, &host.accounting, limit)?;
+        if serve.command == AUDIT {
+            return Ok((admitted, session, None));
+        }
         let (service, path) = command(&serve.command).ok_or_else(|| {
             Refusal::BadRequest("this host only speaks Git: git-upload-pack and git-receive-pack".to_owned())
         })?;
         let target = repository(path).ok_or(Refusal::NotFound)?;
-        Ok((admitted, session, service, target))
+        Ok((admitted, session, Some((service, target))))
     });
-    let (admitted, _session, service, target) = match let_in {
+    let (admitted, _session, asked) = match let_in {
         Ok(let_in) => let_in,
         Err(refusal) => {
             logged.write(host, &nobody(), refusal.status(), 0);
             return Err(refusal.into());
         }
+    };
+    let Some((service, target)) = asked else {
+        host.accounts.check(&who).map_err(Refusal::from)?;
+        let index = Box::pin(audit_index(host, &who, &Method::GET, &mut logged)).await;
+        written(host, &admitted.peer, logged, &index);
+        return Ok(stream.write_all(&bytes(index?).await?).await?);
     };
     let version = Version::parse(serve.protocol.as_deref());
     let (peer, ahead) = (&*admitted.peer, Vec::new());

@@ -1,17 +1,21 @@
 //! `audit report`.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
 use jiff::Timestamp;
+use repo_git::CommitId;
 use repo_model::margo::State;
 use repo_model::report::Condition;
 use repo_model::{DeviceId, text};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::Scope;
 use crate::audit::{Audit, Change, Level, Record, Transition, UNPROVEN};
 use crate::error::{Failure, USER};
+use crate::repos::{Agreement, FleetRepo, Signature};
 
 /// Tells what happened: who changed what, what ran since when, and what went wrong
 ///
@@ -20,13 +24,22 @@ use crate::error::{Failure, USER};
 /// something else. Times are those of the signers' clocks. Exit code 0 if the audit finds nothing wrong, 1 if it does; the
 /// report is there all the same.
 ///
+/// With --fleet-clone, a clone of the fleet repository with its tags, it says who agreed to each commit that was published: who
+/// signed the commits since the one before, who approved it by a tag, and whether those did whom signers.yaml names. Which
+/// commit was published is the publisher's word. Exit code 1 also if something was published that isn't agreed to.
+///
 ///   wfm-git-publisher audit report ../my-fleet.wfm/devices --roster roster.json
 ///   wfm-git-publisher audit report ../my-fleet.wfm/devices --roster roster.json --device press-01
+///   wfm-git-publisher audit report ../my-fleet.wfm/devices --roster roster.json --fleet-clone .
 #[derive(Debug, clap::Args)]
 #[command(verbatim_doc_comment)]
 pub(super) struct Args {
     #[command(flatten)]
     scope: Scope,
+
+    /// A clone of the fleet repository: also who agreed to what was published
+    #[arg(long, value_name = "DIR")]
+    fleet_clone: Option<PathBuf>,
 
     /// The form: for people who read text, or a page, or for programs
     #[arg(long, value_enum, default_value_t)]
@@ -45,6 +58,9 @@ enum Form {
 
 pub(super) fn run(args: &Args) -> Result<u8, Failure> {
     let (audit, start, records) = args.scope.read()?;
+    let agreed = args.fleet_clone.as_ref().map(|fleet| agreements(fleet, &records)).transpose()?;
+    let is_agreed = agreed.iter().flatten().all(|(_, one)| one.covered != Some(false));
+    let sections = || sections(&args.scope, &audit, &records, agreed.as_deref());
     match args.output {
         Form::Json => super::super::print_json(&json!({
             "roster": start.digest,
@@ -52,13 +68,77 @@ pub(super) fn run(args: &Args) -> Result<u8, Failure> {
             "to": args.scope.to,
             "good": !audit.has_errors(),
             "devices": records.iter().map(|(device, record)| json!({ "device": device, "record": record })).collect::<Vec<_>>(),
+            "agreements": agreed.as_ref().map(|all| all.iter().map(as_json).collect::<Vec<_>>()),
             "findings": audit.findings,
             "unproven": UNPROVEN,
         })),
-        Form::Markdown => super::super::print(&markdown(&sections(&args.scope, &audit, &records))),
-        Form::Html => super::super::print(&html(&sections(&args.scope, &audit, &records))),
+        Form::Markdown => super::super::print(&markdown(&sections())),
+        Form::Html => super::super::print(&html(&sections())),
     }
-    Ok(if audit.has_errors() { USER } else { 0 })
+    Ok(if audit.has_errors() || !is_agreed { USER } else { 0 })
+}
+
+/// Who agreed to each commit of the fleet that was published, in the order and at the time in which any device got it first. Of
+/// the first one it isn't known what was published before.
+fn agreements(fleet: &Path, records: &[(DeviceId, Record)]) -> Result<Vec<(Timestamp, Agreement)>, Failure> {
+    let source = FleetRepo::open(fleet)?;
+    // Two of one second are told apart by their serials.
+    let mut first: BTreeMap<CommitId, (Timestamp, u64)> = BTreeMap::new();
+    for (_, change) in all(records, |record| &record.changes) {
+        let Some(commit) = change.fleet_commit.as_ref().and_then(|id| id.parse().ok()) else { continue };
+        let published = (change.time, change.serial);
+        let known = first.entry(commit).or_insert(published);
+        *known = published.min(*known);
+    }
+    let mut order: Vec<_> = first.into_iter().map(|(commit, published)| (published, commit)).collect();
+    order.sort();
+    let (mut before, mut agreed) = (None, Vec::new());
+    for ((time, _), commit) in order {
+        agreed.push((time, source.agreement(before, commit, time)?));
+        before = Some(commit);
+    }
+    Ok(agreed)
+}
+
+fn covered(one: &Agreement) -> &'static str {
+    match one.covered {
+        Some(true) => "yes",
+        Some(false) => "no",
+        None => "not known",
+    }
+}
+
+fn who(one: &Signature) -> String {
+    one.person.clone().unwrap_or_else(|| "nobody in signers.yaml".to_owned())
+}
+
+fn as_json((time, one): &(Timestamp, Agreement)) -> Value {
+    let signature = |one: &Signature| {
+        json!({
+            "commit": one.commit.to_string(), "person": one.person, "key": one.key.fingerprint(),
+            "by": if one.is_approval { "tag" } else { "commit" },
+        })
+    };
+    json!({
+        "time": time,
+        "fleetCommit": one.commit.to_string(),
+        "covered": one.covered,
+        "missing": one.missing,
+        "signatures": one.signatures.iter().map(signature).collect::<Vec<_>>(),
+    })
+}
+
+/// A row for each signature, and one where there is none.
+fn agreed_rows((time, one): &(Timestamp, Agreement)) -> Vec<[String; 6]> {
+    let row =
+        |who: String, key: String, how: String| [at(*time), short(one.commit), covered(one).to_owned(), who, key, how];
+    let signed = |signature: &Signature| {
+        let how = if signature.is_approval { "approved" } else { "signed" };
+        row(who(signature), signature.key.fingerprint(), format!("{how} {}", short(signature.commit)))
+    };
+    let missing = one.missing.iter().map(|why| row("-".to_owned(), "-".to_owned(), why.clone()));
+    let rows: Vec<_> = one.signatures.iter().map(signed).chain(missing).collect();
+    if rows.is_empty() { vec![row("-".to_owned(), "-".to_owned(), "no signature".to_owned())] } else { rows }
 }
 
 /// A table of the report; without rows there is nothing to tell.
@@ -99,7 +179,12 @@ fn short(id: impl std::fmt::Display) -> String {
     id.to_string().chars().take(12).collect()
 }
 
-fn sections(scope: &Scope, audit: &Audit, records: &[(DeviceId, Record)]) -> Vec<Section> {
+fn sections(
+    scope: &Scope,
+    audit: &Audit,
+    records: &[(DeviceId, Record)],
+    agreed: Option<&[(Timestamp, Agreement)]>,
+) -> Vec<Section> {
     let wrong = audit.findings.iter().filter(|one| one.found.kind.level == Level::Error).count();
     let about = [
         ["from".to_owned(), or_dash(scope.from.map(at))],
@@ -141,16 +226,19 @@ fn sections(scope: &Scope, audit: &Audit, records: &[(DeviceId, Record)]) -> Vec
     let happened = ["WHEN", "DEVICE", "WHAT", "WHY", "COMMIT"];
     let changes = all(records, |record| &record.changes).map(|(device, one)| change(device, one));
     let unproven = UNPROVEN.iter().map(|text| [(*text).to_owned()]);
-    vec![
-        Section::new("About this report", ["", ""], about),
-        Section::new("Who changed what", changed, changes),
+    let head = ["WHEN", "FLEET COMMIT", "AGREED", "WHO", "KEY", "HOW"];
+    let agreed = agreed.map(|all| Section::new("Who agreed", head, all.iter().flat_map(agreed_rows)));
+    let first =
+        vec![Section::new("About this report", ["", ""], about), Section::new("Who changed what", changed, changes)];
+    let rest = vec![
         Section::new("What ran", ["DEVICE", "DEPLOYMENT", "VERSION", "SINCE", "UNTIL", "SERIAL"], runs),
         Section::new("Failures, waits and drift", happened, trouble),
         Section::new("Conditions and security events", happened, conditions),
         Section::new("Holds and other gates", happened, gates),
         Section::new("Findings of the audit", ["CODE", "DEVICE", "BRANCH", "WHAT", "COMMIT"], findings),
         Section::new("What this can't prove", [""], unproven),
-    ]
+    ];
+    first.into_iter().chain(agreed).chain(rest).collect()
 }
 
 fn change(device: &DeviceId, one: &Change) -> [String; 7] {

@@ -76,3 +76,67 @@ fn a_report_is_a_page_of_tables_and_believes_nothing_that_is_forged() {
     assert_eq!(rows(&ran_then.out, "What ran").len(), 5, "{}", ran_then.out);
     assert!(rows(&ran_then.out, "Findings of the audit")[0].contains("signature-invalid"), "{}", ran_then.out);
 }
+
+#[test]
+fn with_the_fleet_repository_it_says_who_agreed_to_what_was_published_and_where_nobody_did() {
+    use repo_testkit::git::git;
+    let honest = Honest::new();
+    let lab = &honest.lab;
+    // Nobody has to agree up to here; from here on Anna has to.
+    let fleet = lab.fleet.display().to_string();
+    let agreed = |honest: &Honest, code: i32| {
+        let ran = report(honest, &["--fleet-clone", &fleet, "--output", "json"]);
+        assert_eq!(ran.code, Some(code), "{}{}", ran.out, ran.err);
+        parsed(&ran.out)["agreements"].as_array().unwrap().clone()
+    };
+    let before = agreed(&honest, 0);
+    assert_eq!(before.len(), 4);
+    assert_eq!(before[0]["covered"], Value::Null, "what was before isn't known");
+    assert!(before[1..].iter().all(|one| one["covered"] == true && one["signatures"] == serde_json::json!([])));
+    let anna = lab.dir().join("anna");
+    let key = crate::support::Lab::device_key("anna");
+    key.save(&anna).unwrap();
+    let public = key.public().to_string();
+    repo_git::durable::replace_file(&anna.with_extension("pub"), public.as_bytes(), 0o644).unwrap();
+    let anna = anna.display().to_string();
+    lab.run(&["signers", "init", "--name", "anna", "--key", &anna]).good();
+    let signed = |lab: &crate::support::Lab, greeting: &str| {
+        lab.edit("deployments/hello.yaml", "servus", greeting);
+        git(&lab.fleet, &["add", "--all"]);
+        let key = format!("user.signingKey={anna}");
+        git(&lab.fleet, &["-c", "gpg.format=ssh", "-c", &key, "commit", "--quiet", "-S", "-m", greeting]);
+    };
+    signed(lab, "by a signed commit");
+    lab.publish_all();
+    lab.edit("deployments/hello.yaml", "by a signed commit", "by a tag");
+    let tagged = lab.commit();
+    lab.run(&["approve", "--key", &anna]).good();
+    lab.publish_all();
+    let all = agreed(&honest, 0);
+    let new = &all[4..];
+    assert_eq!(new.len(), 2, "{all:?}");
+    let by = |one: &Value| (one["signatures"][0]["person"].clone(), one["signatures"][0]["by"].clone());
+    // She began with a commit that nobody had to agree to, and counts from then on.
+    assert_eq!(new[0]["covered"], true, "{new:?}");
+    assert!(new[0]["signatures"].to_string().contains("\"commit\""), "{new:?}");
+    assert_eq!((by(&new[1]), &new[1]["covered"]), (("anna".into(), "tag".into()), &true.into()));
+    assert_eq!(new[1]["fleetCommit"], tagged.as_str());
+    let page = report(&honest, &["--fleet-clone", &fleet]).good();
+    let rows = rows(&page, "Who agreed");
+    assert!(rows.last().unwrap().contains("| anna | SHA256:"), "{rows:?}");
+    assert!(rows.last().unwrap().contains(&format!("approved {}", &tagged[..12])), "{rows:?}");
+    // Where the tag isn't, nobody agreed; where the commit isn't, nothing is known.
+    let name = git(&lab.fleet, &["tag", "--list", "approve/*"]);
+    let other = lab.dir().join("clone").display().to_string();
+    git(lab.dir(), &["clone", "--quiet", "--mirror", &fleet, &other]);
+    git(other.as_ref(), &["tag", "-d", &name]);
+    let ran = report(&honest, &["--fleet-clone", &other, "--output", "json"]);
+    let missing = parsed(&ran.out)["agreements"][5].clone();
+    assert_eq!((ran.code, &missing["covered"]), (Some(1), &false.into()), "{missing}");
+    assert!(missing["missing"].as_str().unwrap().contains("nobody did"), "{missing}");
+    let first = git(&lab.fleet, &["rev-list", "--max-parents=0", "HEAD"]);
+    git(other.as_ref(), &["update-ref", "refs/heads/main", &first]);
+    git(other.as_ref(), &["-c", "gc.reflogExpire=now", "gc", "--quiet", "--prune=now"]);
+    let unknown = parsed(&report(&honest, &["--fleet-clone", &other, "--output", "json"]).good())["agreements"].clone();
+    assert!(unknown.as_array().unwrap().iter().all(|one| one["covered"] == Value::Null), "{unknown}");
+}

@@ -12,6 +12,7 @@ mod reads;
 mod site;
 mod ssh;
 mod ssh_abuse;
+mod ssh_audit;
 mod ssh_crowd;
 mod trouble;
 mod waits;

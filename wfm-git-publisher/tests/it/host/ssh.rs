@@ -62,7 +62,7 @@ impl SshSite {
     }
 
     /// Lets the owner of a key in as a person.
-    fn person(&self, name: &str, role: &str) -> PathBuf {
+    pub(super) fn person(&self, name: &str, role: &str) -> PathBuf {
         let key = self.key(name);
         let line = ssh_key::public(&key);
         let added = self.site.lab.run(&["account", "add", name, "--role", role, "--ssh-key", &line]);
@@ -106,7 +106,7 @@ impl SshSite {
 }
 
 /// The options of `ssh` for a key.
-fn options(key: &Path) -> Vec<String> {
+pub(super) fn options(key: &Path) -> Vec<String> {
     let key = key.display().to_string();
     let settings = ["BatchMode=yes", "IdentitiesOnly=yes", "StrictHostKeyChecking=no", "UserKnownHostsFile=/dev/null"];
     let settings = settings.into_iter().chain(["LogLevel=ERROR"]).flat_map(|one| ["-o".to_owned(), one.to_owned()]);

@@ -7,7 +7,7 @@
 mod address;
 mod error;
 
-use std::io;
+use std::io::{self, Read};
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
@@ -54,11 +54,47 @@ pub(super) struct SshProgramRemote {
     pub(super) program: SshProgram,
 }
 
+impl SshProgram {
+    /// What the host answers to a command of its own, which is no service of Git's: at most so many bytes, within so long.
+    pub fn ask(&self, address: &SshAddress, command: &str, most: u64, limit: Duration) -> Result<Vec<u8>, RemoteError> {
+        let remote = SshProgramRemote { address: address.clone(), program: self.clone() };
+        let mut process = remote.spawn(remote.command_of(command), limit)?;
+        let mut said = Vec::new();
+        let read = process.pipes().and_then(|(read, write)| {
+            drop(write);
+            read.take(most.saturating_add(1)).read_to_end(&mut said)
+        });
+        // Our host's refusals, in whatever it was asked for.
+        let refused = said.get(4..).and_then(|rest| rest.strip_prefix(b"ERR "));
+        let problem = match (&read, refused) {
+            (Ok(_), Some(why)) => SshProblem::Answer { said: clean(why) },
+            (Ok(_), None) if said.is_empty() => {
+                let source = io::Error::from(io::ErrorKind::UnexpectedEof);
+                return Err(remote.failed(process, limit, source.into(), Stage::Greeting));
+            }
+            (Ok(_), None) if said.len() as u64 <= most => {
+                process.wait();
+                return Ok(said);
+            }
+            (Ok(_), None) => SshProblem::Answer { said: format!("more than {most} bytes") },
+            (Err(_), _) => {
+                let source = io::Error::from(io::ErrorKind::UnexpectedEof);
+                return Err(remote.failed(process, limit, source.into(), Stage::Talking));
+            }
+        };
+        Err(remote.error(problem, None))
+    }
+}
+
 impl SshProgramRemote {
     /// Starts `ssh … <service> <path>`; it is killed after `limit`.
     pub(super) fn start(&self, service: &str, protocol: Option<&str>, limit: Duration) -> Result<Process, RemoteError> {
         let mut command = self.command(service);
         command.envs(protocol.map(|version| ("GIT_PROTOCOL", version)));
+        self.spawn(command, limit)
+    }
+
+    fn spawn(&self, command: Command, limit: Duration) -> Result<Process, RemoteError> {
         Process::start(command, limit, Some(self.program.timeouts.answer)).map_err(|error| {
             let program = self.program.command.first().cloned().unwrap_or_default();
             let problem = match error.kind() {
@@ -70,6 +106,11 @@ impl SshProgramRemote {
     }
 
     fn command(&self, service: &str) -> Command {
+        self.command_of(&format!("git-{service} {}", quoted(&self.address.path)))
+    }
+
+    /// The same for any command at the host.
+    fn command_of(&self, asked: &str) -> Command {
         let SshProgram { command, identity, timeouts } = &self.program;
         let (program, first) = command.split_first().map_or(("ssh", &[][..]), |(program, first)| (program, first));
         let mut command = process::command(program, &["HOME", "PATH", "SSH_AUTH_SOCK"]);
@@ -90,8 +131,7 @@ impl SshProgramRemote {
         command.args(self.address.port.map(|port| format!("-p{port}")));
         command.args(self.address.user.as_ref().map(|user| format!("-l{user}")));
         // Nothing behind the dashes is an option, whatever it looks like.
-        command.arg("--").arg(&self.address.host);
-        command.arg(format!("git-{service} {}", quoted(&self.address.path)));
+        command.arg("--").arg(&self.address.host).arg(asked);
         command
     }
 
