@@ -263,6 +263,30 @@ fn each_threat_has_a_test() {
     assert!(count > 40, "only {count} rows were read: this test has to follow the page");
 }
 
+#[test]
+fn each_component_requirement_has_a_verdict_and_what_is_met_a_test() {
+    let page = Repository::read().text(Path::new("docs/iec-62443-4-2.md"));
+    let rows = page.lines().filter(|line| line.starts_with("| ") && !line.starts_with("| CR |"));
+    let mut numbers = Vec::new();
+    for row in rows {
+        let cells: Vec<_> = row.trim_matches('|').split('|').map(str::trim).collect();
+        let [number, _, here, shown] = cells[..] else { panic!("not four cells: {row}") };
+        let names = quoted(shown);
+        let has_test = names.iter().any(|name| name.rsplit("::").next().is_some_and(is_test_name));
+        let is_ours = here.starts_with("Met: ") || here.starts_with("Part: ");
+        assert!(is_ours || here.starts_with("Not here: "), "no verdict: {row}");
+        assert_eq!(has_test, is_ours, "what is met has a test, and nothing else: {row}");
+        numbers.push(number.to_owned());
+    }
+    // Those of the standard that are about components; it has no 1.6, 2.3 or 7.5 for software.
+    let of = |group: u8, left_out: &[u8], last: u8| {
+        (1..=last).filter(|n| !left_out.contains(n)).map(|n| format!("{group}.{n}")).collect::<Vec<_>>()
+    };
+    let groups = [(1, &[6][..], 14), (2, &[3], 13), (3, &[], 14), (4, &[], 3), (5, &[], 3), (6, &[], 2), (7, &[5], 8)];
+    let all: Vec<_> = groups.iter().flat_map(|(group, out, last)| of(*group, out, *last)).collect();
+    assert_eq!(numbers, all);
+}
+
 /// The start page shows commands to people who have never seen a program of ours.
 #[test]
 fn every_command_of_the_start_page_is_one() {
