@@ -18,11 +18,11 @@ words! {
         Cause "Cause" "Why there is a commit that no fleet commit caused."
         Continues "Continues" "The envelope digest and serial that a state made after a restore goes on from."
         Rollout "Rollout" "On `control` the number of the rollout that a decision is about; on `desired` that and the wave which released something of it, once for each rollout."
-        Decision "Decision" "What was decided about a rollout."
-        Reason "Reason" "Why."
         DesiredCommit "Desired-Commit" "The commit on `desired` that the device adopted; absent before the first."
         Epoch "Epoch" "The number of the epoch of `status` that the commit begins, from 2."
         Previous "Previous" "The commit with which the epoch of `status` before ended."
         State "State" "A transition of a component, or of a deployment as a whole (`*`)."
+        Decision "Decision" "What was decided about a rollout."
+        Reason "Reason" "Why."
     }
 }

@@ -86,7 +86,8 @@ fn the_branches_are_those_of_the_layout() {
 fn the_trailers_are_those_that_the_contract_names_in_its_order() {
     let desired = between("\nTrailers, in this order: ", " A device MUST require");
     let status = between("\nTrailers: ", "\n\n");
-    let text = desired + &status;
+    let control = between("before anything of it is done, with the\ntrailers ", "A lost one");
+    let text = desired + &status + &control;
     let named = text.split('`').skip(1).step_by(2).map(|word| word.split(':').next().unwrap_or(word));
     let mut named: Vec<_> = named.filter_map(Trailer::parse).collect();
     let mut seen = std::collections::BTreeSet::new();
