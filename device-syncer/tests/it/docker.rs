@@ -20,6 +20,15 @@ use crate::world::{App, World, command, finish, push, text};
 pub(crate) const CHECK: &str =
     "healthcheck: {test: [CMD, sh, -c, 'mkdir /dev/shm/well || exec sleep 1000'], interval: 1s, timeout: 1h}";
 
+/// A service that counts in `/data/runs` how often it ran to its end: a migration, of which nobody wants a second one.
+pub(crate) const MIGRATION: &str = "  migrate:
+    image: margo-test/busybox:1
+    network_mode: none
+    command: [sh, -c, 'echo >> /data/runs']
+    volumes: ['data:/data']
+    restart: 'no'
+";
+
 /// A device on the real engine. Everything that it made there is removed in the end, and nothing else.
 pub(crate) struct Real(World);
 

@@ -1,18 +1,11 @@
 //! Containers that somebody removes while they are being applied: on real Docker.
 
-use crate::docker::{Real, docker};
+use crate::docker::{MIGRATION, Real, docker};
 use crate::docker_health::end;
 use crate::world::until;
 
-/// A migration that counts how often it runs, and a server that is well once somebody left `/data/well`.
-const WAITING: &str = "services:
-  migrate:
-    image: margo-test/busybox:1
-    network_mode: none
-    command: [sh, -c, 'echo >> /data/runs']
-    volumes: ['data:/data']
-    restart: 'no'
-  web:
+/// A server that is well once somebody left `/data/well`.
+const WAITING: &str = "  web:
     image: margo-test/busybox:1
     network_mode: none
     command: [sleep, '100000']
@@ -35,7 +28,7 @@ const BEHIND: &str = "  behind:
 /// Removes `web` while it isn't well yet; then it gets well, and nothing was ever told as failed.
 fn remove_while_it_waits(name: &str, more: &str) -> Real {
     let real = Real::enrolled();
-    real.want(name, &format!("{WAITING}{more}volumes: {{data: {{}}}}\n"));
+    real.want(name, &format!("services:\n{MIGRATION}{WAITING}{more}volumes: {{data: {{}}}}\n"));
     real.hand.publish();
     let syncer = real.listens();
     let is_up = |all: &[String]| all.iter().any(|one| !one.ends_with(" 0001-01-01T00:00:00Z"));

@@ -5,7 +5,7 @@ use std::process::Child;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use crate::docker::{Real, docker};
+use crate::docker::{MIGRATION, Real, docker};
 use crate::world::{World, command, finish, until};
 
 impl World {
@@ -32,15 +32,8 @@ pub(crate) fn end(syncer: Child) {
     finish(syncer).good();
 }
 
-/// A migration that counts how often it runs, and a server that ends with 3 once somebody left `/data/broken`.
-const APPLICATION: &str = "services:
-  migrate:
-    image: margo-test/busybox:1
-    network_mode: none
-    command: [sh, -c, 'echo >> /data/runs']
-    volumes: ['data:/data']
-    restart: 'no'
-  web:
+/// A server that ends with 3 once somebody left `/data/broken`.
+const WEB: &str = "  web:
     image: margo-test/busybox:1
     network_mode: none
     command: [sh, -c, 'while [ ! -e /data/broken ]; do sleep 0.1; done; exit 3']
@@ -49,12 +42,12 @@ const APPLICATION: &str = "services:
     depends_on: {migrate: {condition: service_completed_successfully}}
     healthcheck: {test: [CMD, test, '!', -e, /data/ill], interval: 1s, retries: 1}
     restart: RESTART
-volumes: {data: {}}
 ";
 
 fn running(name: &str, restart: &str) -> Real {
     let real = Real::enrolled();
-    real.want(name, &APPLICATION.replace("RESTART", restart));
+    let web = WEB.replace("RESTART", restart);
+    real.want(name, &format!("services:\n{MIGRATION}{web}volumes: {{data: {{}}}}\n"));
     real.hand.publish();
     real.once().good();
     real.told();

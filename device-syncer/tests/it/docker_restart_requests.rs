@@ -4,18 +4,11 @@ use std::fs;
 
 use serde_json::json;
 
-use crate::docker::{Real, client, docker};
+use crate::docker::{MIGRATION, Real, client, docker};
 use crate::world::{command, kill, until};
 
-/// A migration that counts how often it runs, a database that stops at once, and a server that takes its time.
-const APPLICATION: &str = "services:
-  migrate:
-    image: margo-test/busybox:1
-    network_mode: none
-    command: [sh, -c, 'echo >> /data/runs']
-    volumes: ['data:/data']
-    restart: 'no'
-  db:
+/// A database that stops at once, and a server that takes its time.
+const SERVERS: &str = "  db:
     image: margo-test/busybox:1
     network_mode: none
     command: [sh, -c, 'trap exit TERM; sleep infinity & wait']
@@ -33,14 +26,17 @@ const APPLICATION: &str = "services:
     stop_signal: SIGTERM
     stop_grace_period: 30s
     restart: unless-stopped
-volumes: {data: {}}
 ";
+
+fn application() -> String {
+    format!("services:\n{MIGRATION}{SERVERS}volumes: {{data: {{}}}}\n")
+}
 
 const SERVICES: [&str; 3] = ["migrate", "db", "web"];
 
 fn running(name: &str) -> Real {
     let real = Real::enrolled();
-    real.want(name, APPLICATION);
+    real.want(name, &application());
     real.hand.publish();
     real.once().good();
     real.told();
@@ -117,7 +113,7 @@ fn an_engine_that_is_asked_by_docker_restarts_as_well() {
     fs::write(&program, format!("#!/bin/sh\nDOCKER_HOST={socket} exec {} \"$@\"\n", client().display())).unwrap();
     fs::set_permissions(&program, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
     real.use_engine(&program, "tcp://elsewhere.invalid:2375", "");
-    real.want("restarted-elsewhere", APPLICATION);
+    real.want("restarted-elsewhere", &application());
     real.hand.publish();
     real.once().good();
     let before = seen(&real);

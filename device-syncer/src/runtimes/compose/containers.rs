@@ -118,7 +118,8 @@ pub(super) fn with_labels_as_known(
     let ids: Vec<&str> = listed.iter().filter(is_new).map(|listed| &*listed.id).collect();
     let mut states = engine.inspect::<State>(&ids)?;
     for one in listed.iter().filter(is_new) {
-        if let Some(Ok(state)) = states.get(&one.id) {
+        if let Some(state) = states.get(&one.id).and_then(|state| state.as_ref().ok()).filter(|state| state.is_of(one))
+        {
             known.note(one, state, asked);
         }
     }
@@ -165,6 +166,16 @@ impl Container {
 }
 
 impl State {
+    /// Whether the list says the same: a container may change between the two.
+    fn is_of(&self, listed: &Listed) -> bool {
+        let health = match self.health.as_deref().filter(|_| self.status == "running") {
+            None | Some("none") => return self.status == listed.state && !listed.status.contains("health"),
+            Some("starting") => "(health: starting)".to_owned(),
+            Some(health) => format!("({health})"),
+        };
+        self.status == listed.state && listed.status.contains(&health)
+    }
+
     fn condition(&self, now: Timestamp) -> Condition {
         match (self.status.as_str(), self.health.as_deref().unwrap_or("none")) {
             ("running", "none" | "healthy" | "starting") if self.restarts > 0 && self.is_new(now) => {
@@ -273,6 +284,34 @@ mod tests {
             (state("dead", None, 0, ""), degraded("dead")),
         ] {
             assert_eq!(given.condition(Timestamp::now()), expected, "{given:?}");
+        }
+    }
+
+    #[test]
+    fn what_changed_between_being_listed_and_being_inspected_is_not_kept() {
+        let listed = |status: &str| {
+            let state = if status.contains("Paused") { "paused" } else { "running" };
+            serde_json::from_value(serde_json::json!({"Id": "a", "State": state, "Status": status})).unwrap()
+        };
+        for (status, health, said) in [
+            ("running", None, "Up 3 minutes"),
+            ("running", Some("none"), "Up 3 minutes"),
+            ("running", Some("healthy"), "Up 3 minutes (healthy)"),
+            ("running", Some("unhealthy"), "Up 3 minutes (unhealthy)"),
+            ("running", Some("starting"), "Up 3 minutes (health: starting)"),
+            ("paused", None, "Up 3 minutes (Paused)"),
+        ] {
+            assert!(state(status, health, 0, "no").is_of(&listed(said)), "{status} {health:?} {said}");
+        }
+        for (status, health, said) in [
+            ("running", Some("unhealthy"), "Up 3 minutes (healthy)"),
+            ("running", Some("healthy"), "Up 3 minutes (unhealthy)"),
+            ("running", Some("healthy"), "Up 3 minutes"),
+            ("running", None, "Up 3 minutes (unhealthy)"),
+            ("paused", None, "Up 3 minutes"),
+            ("exited", None, "Up 3 minutes"),
+        ] {
+            assert!(!state(status, health, 0, "no").is_of(&listed(said)), "{status} {health:?} {said}");
         }
     }
 

@@ -22,7 +22,9 @@ impl ComposeRuntime {
             .into_map();
         let labels = self.owner.common().map(|(name, value)| format!("{name}={value}"));
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        for container in with_labels_as_known(&self.engine, &labels, &mut known)? {
+        let containers = with_labels_as_known(&self.engine, &labels, &mut known)?;
+        drop(known);
+        for container in containers {
             found.entry(container.project().to_owned()).or_default().1.push(container);
         }
         let observed = |(name, (marker, containers)): (String, (Option<Marker>, Vec<Container>))| {
