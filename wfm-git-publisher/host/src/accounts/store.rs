@@ -306,23 +306,34 @@ impl Store {
 
     /// Ends every secret, and every SSH key of people; nobody is revoked. Devices come back by the key that the fleet lists, and
     /// people get another secret. Returns whose that were.
+    ///
+    /// # Errors
+    /// The first account that can't be read or written; all others are ended nevertheless.
     pub fn end_all(&self) -> Result<Vec<AccountName>, AccountError> {
         let _lock = self.lock()?;
-        let mut ended = Vec::new();
+        let (mut ended, mut failed) = (Vec::new(), None);
         for name in self.names()? {
-            let Some(mut account) = self.read(&name)?.filter(|account| account.revoked.is_none()) else { continue };
-            let before = account.clone();
-            account.secrets.clear();
-            // A device's key ends with the line of the fleet that lists it.
-            if account.role != Role::Device {
-                account.ssh_keys.clear();
-            }
-            if account != before {
-                self.write(&account)?;
-                ended.push(name);
+            match self.end(&name) {
+                Ok(true) => ended.push(name),
+                Ok(false) => {}
+                Err(error) => failed = failed.or(Some(error)),
             }
         }
-        Ok(ended)
+        failed.map_or(Ok(ended), Err)
+    }
+
+    fn end(&self, name: &AccountName) -> Result<bool, AccountError> {
+        let Some(mut account) = self.read(name)?.filter(|account| account.revoked.is_none()) else { return Ok(false) };
+        let before = account.clone();
+        account.secrets.clear();
+        // A device's key ends with the line of the fleet that lists it.
+        if account.role != Role::Device {
+            account.ssh_keys.clear();
+        }
+        if account != before {
+            self.write(&account)?;
+        }
+        Ok(account != before)
     }
 
     /// Makes an account without a secret: it comes over SSH, with keys that are added. Also in the place of a revoked one.

@@ -300,3 +300,18 @@ fn the_account_of_a_retired_device_lets_nobody_in_and_is_told_apart_from_a_revok
     store.add(&issued.name, Role::Device, Some(device), None, now).unwrap();
     assert!(!store.read(&issued.name).unwrap().unwrap().retired);
 }
+
+#[test]
+fn where_every_secret_ends_an_account_that_can_not_be_read_is_told_and_holds_up_no_other() {
+    let lab = Lab::new();
+    let now = Timestamp::now();
+    let add = |name: &str| lab.store.add(&name.parse().unwrap(), Role::Auditor, None, None, now).unwrap();
+    ["anna", "broken", "olga"].into_iter().for_each(|name| _ = add(name));
+    fs::write(lab.store.path(&"broken".parse().unwrap()), "{").unwrap();
+    assert!(matches!(lab.store.end_all(), Err(AccountError::Malformed { .. })));
+    assert_eq!((lab.secrets("anna"), lab.secrets("olga")), (0, 0));
+    fs::remove_file(lab.store.path(&"broken".parse().unwrap())).unwrap();
+    add("nora");
+    let ended: Vec<_> = lab.store.end_all().unwrap().iter().map(ToString::to_string).collect();
+    assert_eq!(ended, ["nora"], "what has ended isn't told again");
+}
