@@ -189,11 +189,10 @@ pub fn unresolved<'a>(
     let enrolled: Vec<_> =
         fleet.devices.values().filter(|device| device.is_enrolled() && facts(&device.id).is_some()).collect();
     let mut needed = BTreeSet::new();
-    for deployment in fleet.deployments.values().flat_map(|one| one.versions()) {
-        let is_it = |device: &Device| {
-            fleet.deployments.get(&deployment.id).is_some_and(|one| std::ptr::eq(one.on(device), deployment))
-        };
-        let mut devices = enrolled.iter().filter(|device| deployment.is_for(device) && is_it(device));
+    let versions = fleet.deployments.values().flat_map(|one| one.versions().map(move |version| (one, version)));
+    for (all, deployment) in versions {
+        let gets = |device: &&&Device| all.is_for(device) && std::ptr::eq(all.on(device), deployment);
+        let mut devices = enrolled.iter().filter(gets);
         let profiles: Vec<_> = match &deployment.profile {
             // The same for all of them.
             Choice::Named(_) => devices.next().map(|_| deployment.profiles().collect()).unwrap_or_default(),

@@ -267,16 +267,16 @@ impl Check<'_> {
             namespace: written.namespace.unwrap_or(id),
             misfits: BTreeMap::new(),
         };
-        let one = deployment.clone();
-        let in_version = |(index, application, profile)| (index, Deployment { application, profile, ..one.clone() });
-        deployment.others = others.into_iter().map(in_version).collect();
+        deployment.others = others
+            .into_iter()
+            .map(|(index, application, profile)| {
+                let mut other = Deployment { application, profile, rollout: None, ..deployment.clone() };
+                other.misfits = self.values(&other, Some(index), problems);
+                (index, other)
+            })
+            .collect();
+        deployment.misfits = self.values(&deployment, None, problems);
         names(&deployment, problems);
-        let (misfits, others): (_, Vec<_>) = {
-            let mut of = |one: &Deployment, index| self.values(one, index, problems);
-            (of(&deployment, None), deployment.others.iter().map(|(index, other)| of(other, Some(*index))).collect())
-        };
-        deployment.misfits = misfits;
-        deployment.others.iter_mut().zip(others).for_each(|((_, other), misfits)| other.misfits = misfits);
         (problems.errors().count() == before).then_some(deployment)
     }
 

@@ -49,7 +49,8 @@ pub struct Deployment {
     pub policy: Policy,
     /// The number of the newest restart that is asked for, and where it is written.
     pub restart: Option<(u64, Place)>,
-    /// How its changes reach devices; as the fleet says where it says nothing.
+    /// How its changes reach devices; as the fleet says where it says nothing. What it says is for all versions: `others` say
+    /// nothing.
     pub rollout: Option<RolloutRule>,
     /// Where its charts go in Kubernetes; its id unless something else is said.
     pub namespace: String,
