@@ -102,7 +102,7 @@ enum CopyError {
 #[derive(Debug, Clone)]
 pub struct Host(Way);
 
-/// How it is asked.
+/// The transport by which a host is asked, with what it needs to let the auditor in.
 #[derive(Debug, Clone)]
 enum Way {
     Https {
@@ -142,7 +142,7 @@ impl Host {
     /// it finds itself. Nothing is asked yet.
     ///
     /// # Errors
-    /// The URL is none.
+    /// The URL isn't `ssh://USER@HOST[:PORT]`.
     pub fn over_ssh(url: &str, command: Vec<String>, identity: Option<PathBuf>) -> Result<Self, CloneError> {
         let url = url.trim_end_matches('/').to_owned();
         SshAddress::parse(&format!("{url}/{FLEET}.git"))?;

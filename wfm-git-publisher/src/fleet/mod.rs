@@ -110,6 +110,11 @@ pub struct Broken {
 }
 
 impl Fleet {
+    /// How often a device reports, in seconds; 0 where its file can't be read.
+    pub(crate) fn report_seconds(&self, device: &DeviceId) -> u64 {
+        self.devices.get(device).and_then(|device| device.policy_in(self).report_seconds).unwrap_or(0)
+    }
+
     /// The deployments for a device, each in the version that the device gets.
     pub fn meant_for<'a>(&'a self, device: &'a Device) -> impl Iterator<Item = &'a Deployment> {
         self.deployments.values().filter(|one| one.is_for(device)).map(|one| one.on(device))

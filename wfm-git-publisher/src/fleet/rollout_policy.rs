@@ -14,9 +14,9 @@ use crate::duration;
 /// What a fleet or a deployment says of how changes reach its devices.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RolloutRule {
-    /// Wave by wave.
+    /// By this policy.
     Waves(RolloutPolicy),
-    /// `none`: all at once.
+    /// `none`: with the next `publish`, to everybody.
     AtOnce,
 }
 

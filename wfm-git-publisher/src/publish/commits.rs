@@ -10,6 +10,7 @@ use repo_model::{Branch, DeviceId, Digest, FileTree, json};
 use super::decide::{DeviceDecision, NewState, Step};
 use super::error::DeviceError;
 use super::freshness::{FRESH_FOR, can_be_now, is_fresh};
+use super::holds::ReleasedBy;
 use super::known::KnownDevice;
 use super::message;
 use super::outcome::Done;
@@ -17,7 +18,6 @@ use super::pass::Pass;
 use super::serial::{KnownNumbers, SerialError};
 use crate::plan::{DevicePlan, Numbers, Target};
 use crate::repos::{BranchMove, DESIRED, DeviceRepoError, DeviceWriter, Entry, EntryState, publisher};
-use crate::rollout::ReleasedBy;
 
 /// What a decision comes to, ready to be written.
 #[derive(Debug)]

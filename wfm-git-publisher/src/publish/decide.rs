@@ -12,7 +12,7 @@ use repo_model::report::Adopted;
 use repo_model::{DeploymentName, DeviceId, FileTree};
 
 use super::error::DeviceError;
-use super::holds::Holds;
+use super::holds::{Holds, ReleasedBy};
 use super::known::KnownDevice;
 use super::up_to_date::{InputDigests, UpToDate};
 use crate::fleet::{Device, Fleet};
@@ -20,7 +20,6 @@ use crate::mirror::RECLAIMED;
 use crate::plan::{self, Allowed, Blocked, Change, DevicePlan};
 use crate::render::{Artifact, Documents, Facts, Locks, Rendered, render_with, with_published};
 use crate::repos::{BY_CAPABILITIES, Claim, Published};
-use crate::rollout::ReleasedBy;
 
 /// Why what a tag means isn't known, if somebody found out.
 pub(super) type Unresolved<'a> = dyn Fn(&DeviceId, &DeploymentName, &Artifact) -> Option<Blocked> + Sync + 'a;

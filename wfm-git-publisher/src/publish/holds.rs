@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use repo_model::{DeploymentName, DeviceId};
 
 use crate::plan::Guarded;
-use crate::rollout::{Look, Record, ReleasedBy};
+use crate::rollout::{Look, Record};
 
 /// What rollouts say, by device.
 #[derive(Debug, Default)]
@@ -25,6 +25,16 @@ pub(super) struct Held {
     pub(super) asked: BTreeSet<DeploymentName>,
     /// By which waves it has, or gets, what it shall have.
     pub(super) released: Vec<ReleasedBy>,
+}
+
+/// What a device is released by.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct ReleasedBy {
+    pub(super) rollout: u32,
+    pub(super) wave: u32,
+    pub(super) deployments: BTreeSet<DeploymentName>,
+    /// The commit of the fleet that means what it gets.
+    pub(super) fleet_commit: String,
 }
 
 /// What rollouts say where there are none.

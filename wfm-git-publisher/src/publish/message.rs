@@ -6,9 +6,9 @@ use repo_model::desired::Assembled;
 use repo_model::message::{Continues, Message};
 use repo_model::{Branch, DeviceId, FleetId, Trailer};
 
+use super::holds::ReleasedBy;
 use crate::plan::{Change, ChangeKind, DevicePlan};
 use crate::repos::{Published, publisher};
-use crate::rollout::ReleasedBy;
 
 /// The most parameters that a subject names.
 const MAX_NAMED: usize = 3;

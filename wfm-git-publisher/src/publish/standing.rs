@@ -36,7 +36,7 @@ impl Stood {
         let is_held = |name: &DeploymentName| held.is_some_and(|held| held.contains_key(name));
         let is_released = |name: &DeploymentName| {
             let mut ours = look.records.values().filter(|record| record.state.deployments.contains(name));
-            ours.any(|record| record.wave_of(device).is_some())
+            ours.any(|record| record.released_with(device).is_some())
         };
         !self.rests.iter().all(|name| is_held(name) || is_released(name))
     }

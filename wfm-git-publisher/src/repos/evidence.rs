@@ -17,7 +17,7 @@ use super::device::{DeviceRepo, Tip};
 use super::looks::Looks;
 use super::report::{Checked, Heartbeat, Status};
 use crate::fleet::talks_again;
-use crate::rollout::{Adoption, Beat, Component, Evidence, Meaning, Report, meanings};
+use crate::rollout::{Adoption, Beat, Component, Evidence, Meaning, Report, meaning_of};
 
 /// The largest `syncer.json` of an older commit that is read, in bytes.
 const MAX_SYNCER: u64 = 1 << 20;
@@ -164,8 +164,7 @@ impl Held<'_> {
     }
 
     fn meaning_in(&self, desired: &Desired) -> Option<Meaning> {
-        let all = meanings(desired);
-        Meaning::of(self.names.values().filter_map(|name| Some((*name, *all.get(*name)?))))
+        meaning_of(desired, self.names.values().copied())
     }
 
     /// Whether a commit of `status` tells a transition of one of them.

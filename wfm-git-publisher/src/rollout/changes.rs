@@ -229,7 +229,7 @@ fn start(
 /// Whether a device has the change of a rollout and isn't `updated`.
 fn is_in_the_middle(record: &Record, device: &DeviceId, facts: &Facts<'_>, now: Timestamp) -> bool {
     let Some(((member, released), Standing::Compared { deployments, .. })) =
-        record.members.get(device).zip(record.released().get(device).copied()).zip(Some(facts.standing(device)))
+        record.members.get(device).zip(record.released_with(device)).zip(Some(facts.standing(device)))
     else {
         return false;
     };

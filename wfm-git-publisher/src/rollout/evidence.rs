@@ -17,8 +17,8 @@ pub struct Evidence {
     pub heartbeat: Beat,
 }
 
-/// What its newest `status` says.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// What its newest `status` says. The default is nothing.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Report {
     /// The reason of its condition `Stalled`.
     pub stalled: Option<String>,

@@ -97,12 +97,6 @@ impl Facts<'_> {
         }
     }
 
-    /// How often a device reports, in seconds; 0 where its file can't be read.
-    pub(super) fn report_seconds(&self, device: &DeviceId) -> u64 {
-        let device = self.fleet.devices.get(device);
-        device.and_then(|device| device.policy_in(self.fleet).report_seconds).unwrap_or(0)
-    }
-
     /// Whether the device leaves these deployments as they are, because the fleet says so.
     pub(super) fn is_suspended(&self, device: &DeviceId, deployments: &BTreeSet<DeploymentName>) -> bool {
         let one = |name| self.fleet.deployments.get(name).is_some_and(|one| one.suspended);

@@ -6,8 +6,8 @@ use jiff::Timestamp;
 use repo_model::{DeploymentName, DeviceId};
 
 use super::changes::{Refused, find, gated};
-use super::facts::{Facts, Standing};
-use super::members::{Meant, Members, both, is_lost, meant};
+use super::facts::Facts;
+use super::members::{Meant, Members, is_lost, meant};
 use super::next::{Decided, Decision, Next, Situation, Waiting, next, states};
 use super::record::{Phase, Record};
 use super::state::{DeviceState, Judged};
@@ -22,8 +22,6 @@ pub struct Look {
     pub records: BTreeMap<u32, Record>,
     /// What isn't published, whether it differs or not. Whatever isn't in it may be.
     pub held: BTreeMap<DeviceId, BTreeMap<DeploymentName, HeldBy>>,
-    /// By which rollouts each device has what it gets.
-    pub released: BTreeMap<DeviceId, Vec<ReleasedBy>>,
     /// What the tip of a member has to hold, and doesn't: it was lost, restored, or somebody else wrote it. Nothing is
     /// published for it, because absence removes.
     pub lost: BTreeMap<DeviceId, BTreeSet<DeploymentName>>,
@@ -42,16 +40,6 @@ pub struct HeldBy {
     pub rollout: Option<u32>,
     /// The wave that is meant for the device.
     pub wave: Option<u32>,
-}
-
-/// What a device is released by.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ReleasedBy {
-    pub rollout: u32,
-    pub wave: u32,
-    pub deployments: BTreeSet<DeploymentName>,
-    /// The commit of the fleet that means what it gets.
-    pub fleet_commit: String,
 }
 
 /// Looks at all unfinished rollouts, and at what differs. Nothing is done yet.
@@ -155,18 +143,6 @@ impl Look {
             for (device, _) in lost {
                 self.lost.entry(device.clone()).or_default().extend(record.state.deployments.iter().cloned());
             }
-            for (device, (member, how)) in &members.released {
-                let Standing::Compared { deployments, .. } = facts.standing(device) else { continue };
-                if both(deployments, &record.state.deployments).0 != member.want {
-                    let commit = if member.back { &facts.fleet_commit } else { &record.state.fleet_commit };
-                    self.released.entry((*device).clone()).or_default().push(ReleasedBy {
-                        rollout: number,
-                        wave: how.wave,
-                        deployments: record.state.deployments.clone(),
-                        fleet_commit: commit.clone(),
-                    });
-                }
-            }
         }
         for (device, names) in gated {
             // What is for a single device goes at once.
@@ -188,7 +164,7 @@ impl Look {
     /// Whether a rollout releases what the fleet means of a deployment for a device.
     fn releases(&self, device: &DeviceId, name: &DeploymentName, facts: &Facts<'_>) -> bool {
         self.records.values().filter(|record| record.state.deployments.contains(name)).any(|record| {
-            let member = record.members.get(device).filter(|_| record.released().contains_key(device));
+            let member = record.members.get(device).filter(|_| record.released_with(device).is_some());
             member.is_some_and(|member| meant(record, member, facts.standing(device), true) != Meant::Other)
         })
     }

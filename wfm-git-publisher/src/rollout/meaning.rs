@@ -59,6 +59,12 @@ pub fn meaning(document: &ApplicationDeployment, envelope: &EnvelopeDeployment) 
     Digest::of(&bytes)
 }
 
+/// What these deployments mean together in a desired state.
+pub fn meaning_of<'a>(desired: &Desired, deployments: impl IntoIterator<Item = &'a DeploymentName>) -> Option<Meaning> {
+    let all = meanings(desired);
+    Meaning::of(deployments.into_iter().filter_map(|name| Some((name, *all.get(name)?))))
+}
+
 /// What each deployment of a desired state means.
 pub fn meanings(desired: &Desired) -> BTreeMap<DeploymentName, Digest> {
     let of = |(id, envelope): (_, &EnvelopeDeployment)| {

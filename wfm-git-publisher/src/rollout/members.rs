@@ -3,9 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
-use repo_model::{DeploymentName, DeviceId};
+use repo_model::margo::State;
+use repo_model::{DeploymentName, DeviceId, Digest};
 
-use super::evidence::Evidence;
+use super::evidence::{Evidence, Report};
 use super::facts::{Difference, Facts, Standing};
 use super::meaning::Meaning;
 use super::record::{Member, Record, Released};
@@ -31,28 +32,16 @@ pub(super) enum Meant {
     Unknown,
 }
 
-/// Which side of each difference is meant.
-type Side = fn(&Difference) -> Option<repo_model::Digest>;
-
-const HAD: Side = |difference| difference.had;
-const WANT: Side = |difference| difference.want;
-
-/// What one side of a device's differences means for these deployments.
-pub(super) fn combined(
-    differences: &BTreeMap<DeploymentName, Difference>,
-    deployments: &BTreeSet<DeploymentName>,
-    side: Side,
-) -> Option<Meaning> {
-    let ours = differences.iter().filter(|(name, _)| deployments.contains(*name));
-    Meaning::of(ours.filter_map(|(name, one)| Some((name, side(one)?))))
-}
-
 /// What it has of these deployments, and what it shall have.
 pub(super) fn both(
     differences: &BTreeMap<DeploymentName, Difference>,
     deployments: &BTreeSet<DeploymentName>,
 ) -> (Option<Meaning>, Option<Meaning>) {
-    (combined(differences, deployments, HAD), combined(differences, deployments, WANT))
+    let combined = |side: fn(&Difference) -> Option<Digest>| {
+        let ours = differences.iter().filter(|(name, _)| deployments.contains(*name));
+        Meaning::of(ours.filter_map(|(name, one)| Some((name, side(one)?))))
+    };
+    (combined(|one| one.had), combined(|one| one.want))
 }
 
 /// Why something of these deployments can't be published for a device.
@@ -167,7 +156,7 @@ pub(super) fn judge(
         Standing::Complete | Standing::AsHeld => {}
     }
     let (evidence, policy) = ((facts.evidence)(record, device), &record.state.policy);
-    let report_seconds = facts.report_seconds(device);
+    let report_seconds = facts.fleet.report_seconds(device);
     Case { policy, report_seconds, released, want: member.want.as_ref(), evidence: &evidence, now }.judge()
 }
 
@@ -185,7 +174,7 @@ pub(super) fn unready(record: &Record, facts: &Facts<'_>, device: &DeviceId, evi
     if facts.is_suspended(device, &record.state.deployments) {
         return Some("is suspended".to_owned());
     }
-    if is_silent(evidence, &record.state.policy, facts.report_seconds(device)) {
+    if is_silent(evidence, &record.state.policy, facts.fleet.report_seconds(device)) {
         return Some("silent".to_owned());
     }
     evidence.status.as_ref().and_then(|report| report.stalled.clone())
@@ -193,8 +182,7 @@ pub(super) fn unready(record: &Record, facts: &Facts<'_>, device: &DeviceId, evi
 
 /// Whether a member fails before it gets the change.
 pub(super) fn is_failing(evidence: &Evidence) -> bool {
-    let failed = |report: &super::evidence::Report| {
-        report.stalled.is_some() || report.components.iter().any(|one| one.state == repo_model::margo::State::Failed)
-    };
+    let failed =
+        |report: &Report| report.stalled.is_some() || report.components.iter().any(|one| one.state == State::Failed);
     evidence.status.as_ref().is_some_and(failed)
 }

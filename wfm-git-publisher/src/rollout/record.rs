@@ -92,6 +92,13 @@ pub struct Member {
     pub back: bool,
 }
 
+impl RolloutState {
+    /// The number of the newest wave that was released by evidence; `None` before the first.
+    pub fn newest_wave(&self) -> Option<u32> {
+        self.waves.iter().filter(|release| !release.promoted).map(|release| release.wave).max()
+    }
+}
+
 /// Whether a member comes before or behind the others.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -148,6 +155,13 @@ pub struct End {
     pub left: BTreeMap<DeviceId, String>,
 }
 
+impl Release {
+    fn of(&self, device: &DeviceId) -> Released {
+        let Self { wave, released, promoted, .. } = *self;
+        Released { wave, at: released, was_failing: self.was_failing.contains(device), promoted }
+    }
+}
+
 /// When and with what a device was released.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Released {
@@ -169,20 +183,14 @@ impl Record {
 
     /// Who was released, and when.
     pub fn released(&self) -> BTreeMap<&DeviceId, Released> {
-        let of = |release: &Release, device: &DeviceId| Released {
-            wave: release.wave,
-            at: release.released,
-            was_failing: release.was_failing.contains(device),
-            promoted: release.promoted,
-        };
         let all = self.state.waves.iter();
-        all.flat_map(|release| release.devices.iter().map(move |device| (device, of(release, device)))).collect()
+        all.flat_map(|release| release.devices.iter().map(|device| (device, release.of(device)))).collect()
     }
 
-    /// The wave with which a device was released; `None` if it wasn't, or is no member.
-    pub fn wave_of(&self, device: &DeviceId) -> Option<u32> {
-        let by = self.state.waves.iter().rev().find(|release| release.devices.contains(device))?;
-        Some(by.wave)
+    /// When and with what one device was released; `None` if it wasn't, or is no member.
+    pub fn released_with(&self, device: &DeviceId) -> Option<Released> {
+        let mut newest = self.state.waves.iter().rev();
+        newest.find(|release| release.devices.contains(device)).map(|release| release.of(device))
     }
 
     /// Who was passed over, and comes with the last wave.

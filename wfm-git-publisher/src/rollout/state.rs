@@ -80,15 +80,7 @@ impl Case<'_> {
     }
 
     fn row(&self) -> (DeviceState, String) {
-        let nothing = Report {
-            stalled: None,
-            runtime_unavailable: false,
-            adopted: None,
-            components: Vec::new(),
-            done_since: None,
-            moved: 0,
-            moved_here: None,
-        };
+        let nothing = Report::default();
         let report = self.evidence.status.as_ref().unwrap_or(&nothing);
         let adopted = report.adopted.as_ref().filter(|adopted| adopted.meaning.as_ref() == self.want);
         let baking = match adopted.map(|adopted| self.bakes(report, adopted)) {

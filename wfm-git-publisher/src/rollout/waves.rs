@@ -133,7 +133,8 @@ fn fill_from(record: &Record, facts: &Facts<'_>, busy: &Busy, pool: &[&DeviceId]
             break;
         }
         let evidence = (facts.evidence)(record, device);
-        match unready(record, facts, device, &evidence).filter(|_| !is_last) {
+        let unready = (!is_last).then(|| unready(record, facts, device, &evidence)).flatten();
+        match unready {
             Some(why) => _ = fill.passed_over.insert((*device).clone(), why),
             None if !room.take(device) => _ = fill.no_room.insert((*device).clone()),
             None => {

@@ -9,7 +9,7 @@ use serde::Serialize;
 use crate::fleet::{Fleet, RolloutWords};
 use crate::parallel;
 use crate::repos::{Control, ControlError, DeviceRepo, Home, Judge, Looks, Rollouts, Rosters};
-use crate::rollout::{Case, DeviceState, Evidence, Meaning, Record, Released, RolloutState, meanings};
+use crate::rollout::{Case, DeviceState, Evidence, Meaning, Record, Released, RolloutState, meaning_of};
 
 /// A rollout as people see it.
 #[derive(Debug, Clone, Serialize)]
@@ -67,7 +67,7 @@ pub fn rollout(
         let record = Record { state: state.clone(), members: BTreeMap::new() };
         let left = state.end.iter().flat_map(|end| &end.left);
         let row = |(device, how): (&DeviceId, &String)| {
-            let how_released = record.released().get(device).copied();
+            let how_released = record.released_with(device);
             let wave = how_released.map_or(0, |how| how.wave);
             let row = DeviceRow { wave, released: how_released.map(|how| how.at), state: None, why: how.clone() };
             (device.clone(), row)
@@ -111,10 +111,9 @@ impl At<'_> {
         if has != member.want {
             return row(DeviceState::Blocked, "its `desired` hasn't the change".to_owned());
         }
-        let settings = self.fleet.devices.get(device).and_then(|device| device.policy_in(self.fleet).report_seconds);
         let judged = Case {
             policy: &record.state.policy,
-            report_seconds: settings.unwrap_or(0),
+            report_seconds: self.fleet.report_seconds(device),
             released: how,
             want: member.want.as_ref(),
             evidence: &evidence,
@@ -130,9 +129,7 @@ impl At<'_> {
         let repo = DeviceRepo::open(self.home, self.rosters.fleet(), device).map_err(|error| read(&error))?;
         let repo = repo.ok_or("it has no repository")?;
         let tip = repo.desired(&self.rosters.publishers).map_err(|error| read(&error))?;
-        let all = tip.as_ref().map(|tip| meanings(&tip.desired)).unwrap_or_default();
-        let ours = all.iter().filter(|(name, _)| record.state.deployments.contains(*name));
-        let has = Meaning::of(ours.map(|(name, digest)| (name, *digest)));
+        let has = tip.as_ref().and_then(|tip| meaning_of(&tip.desired, &record.state.deployments));
         let enrolled = self.fleet.devices.get(device).map_or(&[][..], |device| &device.status_keys);
         let judge = Judge { enrolled, publishers: &self.rosters.publishers, looks: self.looks, now: self.now };
         let evidence = repo.evidence(tip.as_ref(), &record.state.deployments, judge);

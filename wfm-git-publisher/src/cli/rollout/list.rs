@@ -29,13 +29,12 @@ pub(super) fn run(place: &Place, args: &ListArgs) -> Result<u8, Failure> {
 }
 
 fn row(state: &RolloutState) -> [String; 6] {
-    let newest = state.waves.iter().filter(|release| !release.promoted).map(|release| release.wave).max();
     let released: usize = state.waves.iter().map(|release| release.devices.len()).sum();
     let names: Vec<_> = state.deployments.iter().map(ToString::to_string).collect();
     [
         state.rollout.to_string(),
         state.state.as_str().to_owned(),
-        newest.map_or_else(|| "-".to_owned(), |wave| wave.to_string()),
+        state.newest_wave().map_or_else(|| "-".to_owned(), |wave| wave.to_string()),
         released.to_string(),
         names.join(", "),
         state.fleet_commit.chars().take(12).collect(),

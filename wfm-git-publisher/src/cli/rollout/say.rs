@@ -26,7 +26,7 @@ pub(in crate::cli) struct PauseArgs {
     /// The number of the rollout, as `rollout list` shows it
     number: u32,
 
-    /// It goes on
+    /// The rollout goes on
     #[arg(long)]
     end: bool,
 
@@ -101,8 +101,7 @@ pub(super) fn approve(place: &Place, args: &ApproveArgs) -> Result<u8, Failure> 
     let record = open(place, args.number)?;
     let next = || {
         let record = record.as_ref().ok_or_else(|| nowhere("--wave"))?;
-        let newest = record.state.waves.iter().filter(|release| !release.promoted).map(|release| release.wave).max();
-        Ok::<_, Failure>((newest.unwrap_or(0) + 1).min(record.last_wave()))
+        Ok::<_, Failure>((record.state.newest_wave().unwrap_or(0) + 1).min(record.last_wave()))
     };
     let wave = args.wave.map_or_else(next, Ok)?;
     let then = format!("wave {wave} comes once the ones before are well");

@@ -70,7 +70,7 @@ pub(super) fn unknown(number: u32) -> Failure {
     Failure::new(format!("there is no rollout {number}")).hint("`rollout list` lists those that are remembered")
 }
 
-/// What was shown last.
+/// What was printed last, by which `--watch` knows whether there is anything new.
 #[derive(PartialEq)]
 enum Shown {
     Text(String),

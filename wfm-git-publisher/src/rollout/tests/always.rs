@@ -90,7 +90,7 @@ fn pass(world: &mut World) -> Look {
         let (sim, app) = (&world.devices[id], name("app"));
         let moved = sim.tip.get(&app) != tip.get(&app);
         // 1: what no record releases isn't published, unless it is for a single device.
-        let released = world.records.values().any(|record| record.wave_of(id).is_some());
+        let released = world.records.values().any(|record| record.released_with(id).is_some());
         let alone = !world.records.values().any(|record| record.state.deployments.contains(&app));
         assert!(!moved || released || alone, "{id} moved: {:?}", world.decided);
         assert!(!(moved && look.held.contains_key(id)), "{id} is held and moved");
