@@ -78,19 +78,23 @@ fn power_cuts_of_a_device_with_a_chart_leave_one_release_and_tell_each_transitio
     let volume = Volume::new(64).expect("a volume");
     let edge = Edge::new(HELM_4, &volume.path());
     let drawn = draw(&trace(&edge), occurrences().div_ceil(2));
-    let of = |deed| drawn.iter().filter(move |(of, _)| *of == deed).map(|(_, point)| point).collect::<Vec<_>>();
+    let of = |deed| drawn.iter().filter(move |(of, _)| *of == deed).map(|(_, point)| point.clone()).collect::<Vec<_>>();
     let (mut left, mut cuts) = (DEEDS.map(of), BTreeSet::new());
     for cycle in 0.. {
         if left.iter().all(Vec::is_empty) {
             break;
         }
         for (deed, points) in DEEDS.into_iter().zip(&mut left) {
-            let (first, second) =
-                (points.pop(), points.last().map(|point| Point { occurrence: 1, ..(*point).clone() }));
+            let (first, second) = (points.pop(), points.last().map(|point| Point { occurrence: 1, ..point.clone() }));
             let when = format!("{deed:?}, cut at {first:?}, perhaps then at {second:?}");
             edge.round(deed, &format!("{deed:?} {cycle}"), None, &when, || {
-                let Some(first) = first else { return };
-                assert!(cut(&edge, &volume, first), "{when}: it never came there");
+                let Some(mut first) = first else { return };
+                if !cut(&edge, &volume, &first) {
+                    // How often a pass comes there depends on how many of its reports it pushes at once.
+                    assert!(first.occurrence > 1, "{when}: it never came there");
+                    first.occurrence -= 1;
+                    return points.insert(0, first);
+                }
                 cuts.insert(format!("{deed:?} {first}"));
                 // The next boot may have the power cut again, if there is still so much to do.
                 if let Some(second) = second
