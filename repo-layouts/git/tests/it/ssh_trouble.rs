@@ -93,6 +93,31 @@ fn a_fetch_that_breaks_off_leaves_nothing_and_the_next_one_is_whole() {
 }
 
 #[test]
+fn an_answer_that_comes_in_one_burst_behind_much_for_another_is_heard_at_once() {
+    let stand = Stand::new();
+    let there = &stand.there(within(30));
+    there.refs(&[]).expect("listed");
+    let minute = Duration::from_secs(60);
+    for round in 0..6 {
+        let before = stand.proxy.counts().down;
+        stand.proxy.set(Fault::StallAfter(Direction::Down, before + 100_000));
+        let begin = Instant::now();
+        let stand = &stand;
+        thread::scope(|threads| {
+            let down = stand.corner.repo(&format!("{round}.git"));
+            let fetched = threads.spawn(move || stand.fetch(there, &down, minute));
+            assert!(stand.proxy.wait_until(minute, |counts| counts.down >= before + 100_000));
+            let listed = threads.spawn(|| there.refs(&[]).expect("listed"));
+            thread::sleep(SECOND / 2);
+            stand.proxy.set(Fault::None);
+            fetched.join().expect("no panic").expect("fetched");
+            listed.join().expect("no panic");
+        });
+        assert!(begin.elapsed() < 10 * SECOND, "round {round}: {:?}", begin.elapsed());
+    }
+}
+
+#[test]
 fn a_push_that_breaks_off_moved_the_branch_or_did_not_and_the_next_one_knows() {
     let stand = Stand::new();
     let local = stand.corner.repo("local.git");

@@ -99,6 +99,7 @@ pub(super) fn drive<T>(
     guard: &Guard<'_>,
     mut step: impl FnMut(&mut Session) -> Result<T, ssh2::Error>,
 ) -> Result<T, Broken> {
+    let mut unread = None;
     loop {
         wire.pump();
         let result = step(session);
@@ -118,7 +119,7 @@ pub(super) fn drive<T>(
             let Some(rest) = UNNOTICED.checked_sub(begin.elapsed()) else { return Err(Broken::Off(dead())) };
             left = left.min(rest);
         }
-        if !came {
+        if !came && !wire.is_worth_another_look(&mut unread) {
             wire.wait(guard.wake, left);
         }
     }

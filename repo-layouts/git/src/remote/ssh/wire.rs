@@ -57,6 +57,8 @@ fn wait(on: &mut [PollFd<'_>], at_most: Duration) {
 pub(super) struct Wire {
     tcp: TcpStream,
     inner: UnixStream,
+    /// The end of `inner` that libssh2 reads, to see what it left there.
+    outer: UnixStream,
     /// From libssh2, not sent yet.
     up: Vec<u8>,
     /// From the host, not taken by libssh2 yet.
@@ -79,9 +81,21 @@ impl Wire {
         let (inner, libssh2) = UnixStream::pair()?;
         inner.set_nonblocking(true)?;
         libssh2.set_nonblocking(true)?;
+        let outer = libssh2.try_clone()?;
         let now = Instant::now();
         let (up, down, greeting) = (Vec::new(), Vec::new(), Vec::new());
-        Ok((Self { tcp, inner, up, down, received: 0, heard: now, active: now, ended: false, greeting }, libssh2))
+        Ok((
+            Self { tcp, inner, outer, up, down, received: 0, heard: now, active: now, ended: false, greeting },
+            libssh2,
+        ))
+    }
+
+    /// Whether libssh2 left something to read that it may take when it is asked once more: where a packet isn't whole yet
+    /// it says that it would block before it has read on, and nothing would wake us for what is here already. `before` is
+    /// how many bytes it left the last time.
+    pub(super) fn is_worth_another_look(&self, before: &mut Option<u64>) -> bool {
+        let left = rustix::io::ioctl_fionread(&self.outer).unwrap_or(0);
+        left > 0 && before.replace(left) != Some(left)
     }
 
     /// Whether libssh2 may be given more to send.

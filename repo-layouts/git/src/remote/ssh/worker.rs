@@ -272,6 +272,7 @@ impl Current {
     /// Carries bytes in all directions until nothing more goes at once.
     fn serve(&mut self) -> Result<(), Failure> {
         let was_silent = self.live.wire.active.elapsed() > SILENCE && !self.live.wire.is_sending();
+        let mut unread = None;
         loop {
             let mut moved = self.live.wire.pump();
             let (mut at, mut carried) = (0, 0);
@@ -290,7 +291,7 @@ impl Current {
             }
             self.carried += carried;
             self.drain()?;
-            moved |= self.live.wire.pump();
+            moved |= self.live.wire.pump() || self.live.wire.is_worth_another_look(&mut unread);
             if self.received() > OVERHEAD.1 {
                 return Err(Problem::TooLarge { limit: OVERHEAD.1 }.into());
             }
