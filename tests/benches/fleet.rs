@@ -10,6 +10,8 @@ use repo_testkit::ssh_key::{keygen, public};
 
 use crate::stage::{Stage, run};
 
+const AT_ONCE: &str = "\nrollout: none\n";
+
 /// The fleet of the tests, with any number of devices.
 pub(crate) struct Fleet(repo_testkit::fleet::Fleet);
 
@@ -50,7 +52,8 @@ impl Fleet {
         fleet
     }
 
-    /// A fleet of `devices`, of which the first `busy` run the example; nothing is published yet.
+    /// A fleet of `devices`, of which the first `busy` run the example; nothing is published yet. What changes goes to all of them
+    /// at once, because nobody reports.
     pub(crate) fn new(stage: &Stage, name: &str, devices: usize, busy: usize) -> Self {
         let fleet = Self(made(stage, name, &[]));
         let key = stage.dir.path().join(format!("{name}-key"));
@@ -65,8 +68,14 @@ impl Fleet {
             let text = format!("id: {id}\nlabels: {{site: {site}, role: press}}\nstatusKeys: [{key}]\n");
             fleet.write(&format!("devices/line-{:03}/{id}.yaml", number / 50), &text);
         }
+        fleet.write("fleet.yaml", &(fleet.read("fleet.yaml") + AT_ONCE));
         fleet.commit(&format!("{devices} devices"));
         fleet
+    }
+
+    /// From now on a change of many goes wave by wave, as where nobody says otherwise.
+    pub(crate) fn in_waves(&self) {
+        self.replace("fleet.yaml", AT_ONCE, "");
     }
 
     pub(crate) fn repository(&self, number: usize) -> PathBuf {

@@ -17,11 +17,11 @@ use super::options::Options;
 use super::pass::Pass;
 use super::standing::Stood;
 use super::tips::heartbeat;
-use crate::fleet::Fleet;
+use crate::fleet::{Fleet, RolloutRule};
 use crate::parallel;
 use crate::plan::{Allowed, Code, of_fleet};
 use crate::repos::{Control, DeviceRepo, HomeError, Judge, Ledger, Looks};
-use crate::rollout::{Evidence, Facts, Look, Record, look};
+use crate::rollout::{Evidence, Facts, Look, MAX_AT_ONCE, Record, look};
 
 /// What rollouts say of a pass.
 pub(super) struct Looked {
@@ -31,10 +31,12 @@ pub(super) struct Looked {
     pub(super) heartbeats: BTreeMap<DeviceId, Option<CommitId>>,
 }
 
-/// Whether anything is, or would be, held back.
+/// Whether anything is, or could be, held back.
 fn is_in_force(fleet: &Fleet, ledger: &Ledger) -> bool {
-    let is_written = fleet.settings.rollout.is_some() || fleet.deployments.values().any(|one| one.rollout.is_some());
-    is_written || !ledger.rollouts.open.is_empty()
+    let is_waves = |rule: &RolloutRule| matches!(rule, RolloutRule::Waves(_));
+    let rules = fleet.settings.rollout.iter().chain(fleet.deployments.values().filter_map(|one| one.rollout.as_ref()));
+    let is_many = fleet.settings.rollout.is_none() && fleet.devices.len() > MAX_AT_ONCE;
+    is_many || rules.into_iter().any(is_waves) || !ledger.rollouts.open.is_empty()
 }
 
 /// What a record remembers as allowed.
@@ -76,11 +78,12 @@ impl Pass<'_> {
             return None;
         }
         let asked = Holds::asked(ledger.rollouts.open.values());
+        let is_any_open = !ledger.rollouts.open.is_empty();
         let inputs = self.inputs(&ledger.locks, unresolved, &asked);
         let all: Vec<_> = self.fleet.devices.keys().chain(&self.fleet.broken.devices).cloned().collect();
         let stood = parallel::map(all, options.threads, |device| {
             let known = Known::of(self, &device, &inputs.digests, ledger);
-            (Stood::judge(&inputs, &device, known), device)
+            (Stood::judge(&inputs, &device, known, is_any_open), device)
         });
         let mut stood: BTreeMap<_, _> = stood.into_iter().map(|(one, device)| (device, one)).collect();
         let looked = self.look_at(ledger, &stood);
@@ -90,7 +93,8 @@ impl Pass<'_> {
             return Some(looked);
         }
         let compared = parallel::map(stale, options.threads, |device| {
-            (Stood::judge(&inputs, &device, Known::read(self, &device, None, ledger)), device)
+            let known = Known::read(self, &device, None, ledger);
+            (Stood::judge(&inputs, &device, known, is_any_open), device)
         });
         stood.extend(compared.into_iter().map(|(one, device)| (device, one)));
         Some(self.look_at(ledger, &stood))

@@ -45,8 +45,14 @@ impl Stood {
         Self { standing, rests: BTreeSet::new(), present: 0, removed: 0, replaces: Vec::new(), rollout: 0 }
     }
 
-    /// Compares it; what is known of it is used up. Nothing is held back in `inputs`.
-    pub(super) fn judge(inputs: &Inputs<'_>, id: &DeviceId, known: Result<Known<'_>, DeviceError>) -> Self {
+    /// Compares it; what is known of it is used up. Nothing is held back in `inputs`. `is_any_open`: whether a rollout isn't
+    /// finished, because only then something may be held back of a device that has nothing.
+    pub(super) fn judge(
+        inputs: &Inputs<'_>,
+        id: &DeviceId,
+        known: Result<Known<'_>, DeviceError>,
+        is_any_open: bool,
+    ) -> Self {
         let mut known = match known {
             Err(error) => return Self::of(Standing::Unknown(error_chain(&error))),
             Ok(Known::UpToDate(known)) => {
@@ -63,6 +69,7 @@ impl Stood {
             Some(device) if device.retired.is_some() || !(device.is_enrolled() || known.tip.is_some()) => {
                 Self::of(Standing::Complete)
             }
+            Some(_) if !is_any_open && is_bare(&known) => Self::of(Standing::Complete),
             Some(device) => Self::compared(inputs, device, &mut known),
         };
         Self { present: known.present(), rollout, ..stood }
@@ -71,11 +78,7 @@ impl Stood {
     fn compared(inputs: &Inputs<'_>, device: &Device, known: &mut KnownDevice<'_>) -> Self {
         let Compared { rendered, plan, guarded, .. } = compare(inputs, device, known);
         let tip = known.tip.as_ref().map(|tip| &tip.desired);
-        // What a lost repository held isn't known, and isn't nothing.
-        let is_bare = match tip {
-            Some(desired) => desired.deployments.is_empty(),
-            None => known.numbers().lost().is_none(),
-        };
+        let is_bare = is_bare(known);
         let same = |(name, digest)| (name, Difference { had: Some(digest), want: Some(digest), blocked: None });
         let mut deployments: BTreeMap<_, _> = tip.map(meanings).unwrap_or_default().into_iter().map(same).collect();
         let refused = match put_off(&plan, known) {
@@ -105,5 +108,13 @@ impl Stood {
         let replaces = replaces.collect();
         let removed = plan.removed(&inputs.holds.of(&device.id).asked);
         Self { replaces, removed, ..Self::of(Standing::Compared { deployments, is_bare }) }
+    }
+}
+
+/// Whether a device has nothing. What a lost repository held isn't known, and isn't nothing.
+fn is_bare(known: &KnownDevice<'_>) -> bool {
+    match &known.tip {
+        Some(tip) => tip.desired.deployments.is_empty(),
+        None => known.numbers().lost().is_none(),
     }
 }

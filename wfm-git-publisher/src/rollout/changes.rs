@@ -15,6 +15,9 @@ use crate::fleet::{RolloutPolicy, RolloutRule};
 /// The most devices that join a rollout; more of them supersede it.
 const MAX_JOIN: usize = 10;
 
+/// The most devices to which a change goes at once where nobody wrote how it does.
+pub const MAX_AT_ONCE: usize = 10;
+
 /// What somebody waits for: which deployments of each device differ, and are held unless they are released.
 pub(super) type Gated = BTreeMap<DeviceId, BTreeSet<DeploymentName>>;
 
@@ -42,10 +45,10 @@ pub(super) fn gated(records: &BTreeMap<u32, Record>, facts: &Facts<'_>) -> Gated
     let unfinished: BTreeMap<&DeploymentName, &Record> =
         records.values().flat_map(|record| record.state.deployments.iter().map(move |name| (name, record))).collect();
     let is_gated = |name: &DeploymentName, is_bare: bool| match (unfinished.get(name), facts.fleet.rollout_rule(name)) {
-        (_, Some(RolloutRule::AtOnce)) | (None, None) => false,
+        (_, Some(RolloutRule::AtOnce)) => false,
         // Nothing runs there; but what stopped elsewhere doesn't come.
         (Some(record), _) if is_bare => record.open_stop().is_some(),
-        (None, Some(_)) => !is_bare,
+        (None, _) => !is_bare,
         (Some(_), _) => true,
     };
     let of = |(device, standing): (&DeviceId, &Standing)| {
@@ -180,7 +183,8 @@ fn groups(
     groups
 }
 
-/// Begins a rollout. `None` where it goes at once, because it is for a single device; an error where a guard refuses it.
+/// Begins a rollout. `None` where it goes at once, because it is for a single device, or for few and nobody wrote how; an
+/// error where a guard refuses it.
 fn start(
     number: u32,
     group: &BTreeSet<DeploymentName>,
@@ -193,7 +197,8 @@ fn start(
         superseded.values().filter(|record| !record.state.deployments.is_disjoint(group)).copied().collect();
     let devices = gated.iter().filter(|(_, names)| !names.is_disjoint(group)).map(|(device, _)| device);
     let devices: BTreeSet<_> = devices.cloned().collect();
-    if devices.len() == 1 && before.is_empty() {
+    let is_written = group.iter().any(|name| facts.fleet.rollout_rule(name).is_some());
+    if devices.len() <= (if is_written { 1 } else { MAX_AT_ONCE }) && before.is_empty() {
         return None;
     }
     let in_the_middle = |device: &DeviceId| before.iter().any(|record| is_in_the_middle(record, device, facts, now));
@@ -250,6 +255,7 @@ fn standstill(record: &Record, facts: &Facts<'_>) -> Option<String> {
 }
 
 /// The policy of deployments that go together: the fleet's, unless it is a single one that has its own, or the fleet has none.
+/// What is built in where nobody wrote one.
 fn policy_of(group: &BTreeSet<DeploymentName>, facts: &Facts<'_>) -> RolloutPolicy {
     let own = |name: &DeploymentName| facts.fleet.deployments.get(name).and_then(|one| one.rollout.as_ref());
     let of_fleet = facts.fleet.settings.rollout.as_ref().filter(|_| group.len() > 1);

@@ -145,7 +145,7 @@ impl Look {
             }
         }
         for (device, names) in gated {
-            // What is for a single device goes at once.
+            // What is for a single device goes at once, or for few where nobody wrote how.
             let at_once = |name: &DeploymentName| self.is_of_nobody(name);
             let held = names.iter().filter(|name| !at_once(name) && !self.releases(device, name, facts));
             let held: Vec<_> = held.cloned().collect();

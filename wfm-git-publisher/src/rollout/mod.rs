@@ -23,7 +23,7 @@ mod waves;
 #[cfg(test)]
 mod tests;
 
-pub use changes::Refused;
+pub use changes::{MAX_AT_ONCE, Refused};
 pub use evidence::{Adoption, Beat, Component, Evidence, Report};
 pub use facts::{Difference, Facts, Proposal, Standing};
 pub use look::{HeldBy, Look, look};

@@ -76,7 +76,7 @@ fn released(state: &Value) -> (BTreeSet<&str>, BTreeSet<&str>) {
 
 /// The device says that it adopted the newest state, and that each of its deployments is in this state, or what it lost is
 /// removed.
-fn reports(lab: &Lab, device: &str, state: &str) {
+pub(crate) fn reports(lab: &Lab, device: &str, state: &str) {
     let error = match state {
         "failed" => r#","error":{"code":"apply-failed","message":"it did not work"}"#,
         _ => "",
@@ -290,7 +290,7 @@ fn what_is_undone_goes_back_at_once_and_no_longer_waits() {
 }
 
 #[test]
-fn without_a_word_and_with_none_a_change_goes_at_once() {
+fn a_change_goes_at_once_to_few_devices_where_nobody_wrote_how_and_with_none() {
     for rollout in ["", "rollout: none\n"] {
         let lab = lab_with(&[("fleet.yaml", rollout)]);
         change(&lab, FIRST, "servus");
@@ -312,6 +312,24 @@ fn without_a_word_and_with_none_a_change_goes_at_once() {
     lab.commit();
     publish(&lab, *BEGIN);
     assert_eq!((have(&lab, "hello", "servus"), numbers(&lab).len()), (vec!["press-03"], 0));
+}
+
+#[test]
+fn where_nobody_wrote_how_a_change_of_many_devices_begins_with_one() {
+    let devices: Vec<_> = (1..=11).map(|number| format!("press-{number:02}")).collect();
+    let lab = Lab::with(&devices.iter().map(String::as_str).collect::<Vec<_>>());
+    lab.edit("deployments/hello.yaml", "matchLabels: {site: graz}", "matchLabels: {}");
+    lab.commit();
+    assert_eq!((lab.publish_all().published(), numbers(&lab).len()), (11, 0), "nothing ran there");
+    let with = |text: &str| devices.iter().filter(|id| lab.documents(id)["hello"].contains(text)).count();
+    lab.write("fleet.yaml", lab.read("fleet.yaml") + "rollout: none\n");
+    change(&lab, FIRST, "servus");
+    publish(&lab, *BEGIN);
+    assert_eq!((with("servus"), numbers(&lab).len()), (11, 0));
+    lab.edit("fleet.yaml", "rollout: none\n", "");
+    change(&lab, "servus", "griass di");
+    publish(&lab, *BEGIN + 1);
+    assert_eq!((with("griass di"), numbers(&lab)), (1, BTreeSet::from([1])));
 }
 
 #[test]

@@ -6,7 +6,7 @@ use super::world::{Nature, World, device, name, press, version};
 use crate::rollout::{HeldBy, Phase};
 
 #[test]
-fn what_nobody_wrote_a_policy_for_a_single_device_and_none_go_at_once() {
+fn what_is_for_a_single_device_and_none_go_at_once() {
     for (policy, count) in [("none", 30), ("{}", 1)] {
         let mut world = World::of(30, policy);
         (1..=count).for_each(|number| world.want(&press(number), "app", Some(2)));
@@ -14,10 +14,27 @@ fn what_nobody_wrote_a_policy_for_a_single_device_and_none_go_at_once() {
         assert!(look.held.is_empty() && look.decided.is_empty(), "{policy}");
         assert_eq!(world.with(2).len(), count);
     }
-    let mut world = World::of(30, "{}");
-    world.write("fleet.yaml", "id: b0ecbe35-21cf-41d1-9ea8-b18a1dd0f461\nname: works\n");
+}
+
+#[test]
+fn where_nobody_wrote_how_a_change_goes_to_ten_devices_at_once_and_to_eleven_wave_by_wave() {
+    let without = "id: b0ecbe35-21cf-41d1-9ea8-b18a1dd0f461\nname: works\n";
+    for (count, first) in [(10, 10), (11, 1)] {
+        let mut world = World::of(30, "{}");
+        world.write("fleet.yaml", without);
+        (1..=count).for_each(|number| world.want(&press(number), "app", Some(2)));
+        let look = world.pass();
+        assert_eq!((world.with(2).len(), look.held.len()), (first, count - first), "{:?}", world.decided);
+    }
+    // What goes on as a rollout isn't let go because few are left of it.
+    let mut world = World::of(11, "{}");
+    world.write("fleet.yaml", without);
     world.want_all("app", Some(2));
-    assert!(world.pass().held.is_empty());
+    world.pass();
+    let look = world.pass();
+    assert_eq!((world.with(2).len(), look.held.len()), (1, 10));
+    world.run();
+    assert_eq!((world.with(2).len(), world.phase(12)), (11, Phase::Done));
 }
 
 #[test]
