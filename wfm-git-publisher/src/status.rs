@@ -1,5 +1,6 @@
 //! What runs where, as far as signatures prove it: each device's tip against what it verifiably reports.
 
+mod health;
 mod rollouts;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,12 +16,15 @@ use repo_model::{DeploymentId, DeploymentName, DeviceId};
 use serde::Serialize;
 use wfm_git_host::accounts::{AccountName, Store};
 
-use crate::fleet::{Device, Fleet, Retired, talks_again};
+use crate::fleet::{Device, Fleet, Retired, RolloutPolicy, RolloutRule, talks_again};
 use crate::mirror::{Each, Mirror};
+use crate::parallel;
 use crate::plan::{Blocked, GONE, GONE_HINT};
 use crate::publish::{Findings, doubt};
 use crate::repos::{Checked, Control, ControlError, DeviceRepo, DeviceRepoError, Home, Remotes, Reports, Rosters, Tip};
+use crate::rollout::silence;
 
+pub use health::{Counts, Health, Summary};
 pub use rollouts::{DeviceRow, RolloutStatus, rollout, rollout_words, rollouts};
 
 /// The word for what can't be read in this publisher's own copy.
@@ -34,6 +38,8 @@ pub const UNREACHABLE: &str = "unreachable";
 #[serde(rename_all = "camelCase")]
 pub struct DeviceStatus {
     pub device: DeviceId,
+    /// How it is in one word, for a device of the fleet that is enrolled; of others it says nothing.
+    pub health: Health,
     /// How it stands with the fleet.
     pub membership: Membership,
     /// The serial that it shall have.
@@ -54,8 +60,18 @@ pub struct DeviceStatus {
     pub blocked: Vec<Blocked>,
     /// Seconds since its last believable heartbeat.
     pub heartbeat_age: Option<i64>,
+    /// Seconds since the newest believable thing that it said; absent if it never said one.
+    pub heard_age: Option<i64>,
     /// What its tip holds or it reports, by name.
     pub deployments: Vec<DeploymentRow>,
+}
+
+impl DeviceStatus {
+    /// The same without what changes by itself from one moment to the next.
+    pub fn without_ages(&self) -> Self {
+        let rows = self.deployments.iter().map(|row| DeploymentRow { age: None, ..row.clone() });
+        Self { heartbeat_age: None, heard_age: None, deployments: rows.collect(), ..self.clone() }
+    }
 }
 
 /// The site's list that a device believes.
@@ -91,6 +107,11 @@ pub struct DeploymentRow {
     pub deployment: String,
     /// The UUID of Margo's document.
     pub deployment_id: DeploymentId,
+    /// How it is in one word.
+    pub health: Health,
+    /// The application and version that the fleet means for it; absent where it means nothing of it.
+    pub application: Option<String>,
+    pub version: Option<String>,
     /// The revisions that shall run; absent if it shall be gone.
     pub desired: Option<String>,
     /// What the device sees running, in one word; absent without a believable heartbeat.
@@ -117,11 +138,22 @@ pub fn fetch(
     Ok(mirror.reports(mirror.concerned(fleet, devices)))
 }
 
-/// Reads every device of the fleet, and those that it had once.
-pub fn read(home: &Home, fleet: &Fleet, now: Timestamp) -> Result<Vec<DeviceStatus>, ControlError> {
+/// Reads every device of the fleet, and those that it had once, on so many threads. `unreachable`: of which devices nothing could
+/// be fetched, and why.
+pub fn read(
+    home: &Home,
+    fleet: &Fleet,
+    unreachable: BTreeMap<DeviceId, Doubt>,
+    threads: usize,
+    now: Timestamp,
+) -> Result<Vec<DeviceStatus>, ControlError> {
     let (ledger, rosters) = Control::read(home)?;
     let findings = Findings::read(home);
     let ids: BTreeSet<_> = fleet.devices.keys().chain(ledger.devices()).collect();
+    let policy = match &fleet.settings.rollout {
+        Some(RolloutRule::Waves(policy)) => policy.clone(),
+        _ => RolloutPolicy::default(),
+    };
     let read = |id: &DeviceId| {
         let device = fleet.devices.get(id);
         let membership = match device {
@@ -141,11 +173,25 @@ pub fn read(home: &Home, fleet: &Fleet, now: Timestamp) -> Result<Vec<DeviceStat
             Membership::Enrolled => device.and_then(being_retired).or_else(|| shut_out(home, id)).into_iter().collect(),
             Membership::NotEnrolled => Vec::new(),
         };
-        let mut status = evidence.status(id, membership, now);
+        let mut status = evidence.status(id, membership, silence(&policy, fleet.report_seconds(id)), now);
         status.remarks.extend(remarks);
-        DeviceStatus { blocked: findings.of(id).to_vec(), ..status }
+        status.doubts.extend(unreachable.get(id).cloned());
+        status.blocked = findings.of(id).to_vec();
+        device.into_iter().for_each(|device| name_applications(&mut status, fleet, device));
+        health::judge(&mut status, device.is_some_and(|device| device.suspended));
+        status
     };
-    Ok(ids.into_iter().map(read).collect())
+    Ok(parallel::map(ids.into_iter().collect(), threads, read))
+}
+
+/// Notes in each row what the fleet means for the device.
+fn name_applications(status: &mut DeviceStatus, fleet: &Fleet, device: &Device) {
+    for row in &mut status.deployments {
+        let name = row.deployment.parse::<DeploymentName>().ok().filter(|_| row.desired.is_some());
+        let Some(deployment) = name.and_then(|name| fleet.deployments.get(&name)) else { continue };
+        let description = &deployment.on(device).application.description;
+        (row.application, row.version) = (Some(description.id.to_string()), Some(description.version.clone()));
+    }
 }
 
 /// What `status` shows of a device that left the fleet.
@@ -238,7 +284,8 @@ impl Evidence {
         Self { doubts: vec![Doubt::new(UNREADABLE, error.status_text())], ..Self::default() }
     }
 
-    fn status(mut self, id: &DeviceId, membership: Membership, now: Timestamp) -> DeviceStatus {
+    /// `silence`: after how many seconds without a word the device is offline.
+    fn status(mut self, id: &DeviceId, membership: Membership, silence: u64, now: Timestamp) -> DeviceStatus {
         let reports = self.reports.take();
         let status = reports.as_ref().and_then(|reports| reports.status.verified());
         let heartbeat = reports.as_ref().and_then(|reports| reports.heartbeat.verified());
@@ -256,12 +303,21 @@ impl Evidence {
         let silent = windows.and_then(|windows| talks_again(windows, now)).map(|opens| {
             format!("its windows let it say nothing to the host until {opens:.0}: what is shown is as old as it may be")
         });
+        let times = [status.map(|status| status.time), heartbeat.map(|heartbeat| heartbeat.state.time.as_second())];
+        let heard = times.into_iter().flatten().max();
+        let may_talk = |moment: i64| {
+            let at = windows.zip(Timestamp::from_second(moment).ok());
+            at.is_none_or(|(windows, at)| talks_again(windows, at).is_none())
+        };
+        let is_silent = heard.is_some_and(|heard| health::is_silent(heard, now.as_second(), silence, may_talk));
         let syncer = status.map(|status| &status.report.syncer);
         let adopted = status.and_then(|status| status.report.adopted());
         let none = BTreeMap::new();
         let rows = Rows {
             tip: self.tip.as_ref(),
             adopted,
+            is_newest: adopted.map(|adopted| adopted.serial)
+                == self.tip.as_ref().map(|tip| tip.desired.envelope.serial),
             reported: status.map_or(&none, |status| &status.report.deployments),
             status_age: status.map(|status| age(status.time, now)),
             running: heartbeat.map(|heartbeat| &heartbeat.state.deployments),
@@ -270,6 +326,7 @@ impl Evidence {
         };
         DeviceStatus {
             device: id.clone(),
+            health: if is_silent { Health::Offline } else { Health::Ready },
             membership,
             desired_serial: self.tip.as_ref().map(|tip| tip.desired.envelope.serial),
             adopted_serial: adopted.map(|adopted| adopted.serial),
@@ -279,6 +336,7 @@ impl Evidence {
             remarks: silent.into_iter().collect(),
             blocked: Vec::new(),
             heartbeat_age: rows.heartbeat_age,
+            heard_age: heard.map(|heard| age(heard, now)),
             deployments: rows.all(),
             doubts: self.doubts,
         }
@@ -294,6 +352,8 @@ fn age(then: i64, now: Timestamp) -> i64 {
 struct Rows<'a> {
     tip: Option<&'a Tip>,
     adopted: Option<&'a Adopted>,
+    /// Whether that is the tip.
+    is_newest: bool,
     reported: &'a BTreeMap<DeploymentId, DeploymentStatus>,
     status_age: Option<i64>,
     running: Option<&'a BTreeMap<DeploymentId, CurrentDeployment>>,
@@ -316,15 +376,18 @@ impl Rows<'_> {
         let name = self.tip.and_then(|tip| tip.desired.envelope.deployments.get(&id));
         let reported = self.reported.get(&id);
         let actual = self.running.map(|running| shown_health(running.get(&id)));
-        let observed = self.running.filter(|running| running.contains_key(&id)).and(self.heartbeat_age);
+        let observed = self.running.and_then(|running| running.get(&id));
         DeploymentRow {
             deployment: name.map_or_else(|| self.known_as(id), |envelope| envelope.id.to_string()),
             deployment_id: id,
+            health: health::of_deployment(reported, observed, document.is_some(), self.is_newest),
+            application: None,
+            version: None,
             desired: document.map(shown_revisions),
             actual,
             state: reported.map(|status| status.status.state.to_string()),
             reason: self.reason(id, reported),
-            age: observed.or(self.status_age.filter(|_| reported.is_some())),
+            age: observed.and(self.heartbeat_age).or(self.status_age.filter(|_| reported.is_some())),
         }
     }
 

@@ -1,38 +1,74 @@
 //! `status`.
 
+mod groups;
+
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use jiff::Timestamp;
+use repo_git::CommitId;
 use repo_model::report::{ClosedGate, Doubt, SeenList};
 use repo_model::site::SiteWord;
 use repo_model::{DeviceId, Digest, ErrorCode, error_chain};
 use serde_json::json;
 use wfm_git_host::ca;
 
-use super::{Output, Place};
+use super::{Output, Place, threads};
 use crate::error::{Failure, USER};
-use crate::fleet;
+use crate::fleet::{self, Fleet};
 use crate::plan::Blocked;
 use crate::publish::{Findings, check_clock};
-use crate::status::{DeviceStatus, Membership, SiteStatus, UNREACHABLE, fetch, read};
+use crate::status::{DeviceStatus, Membership, SiteStatus, Summary, UNREACHABLE, fetch, read};
 
 /// Shows what runs where, as far as signatures prove it
 ///
-/// Per device and deployment: what is desired, what the device sees running, Margo's state, the reason, and how old the
+/// Per device and deployment: how it is in one word, what is desired, what the device sees running, Margo's state, the reason, and how old the
 /// news is. Only reports signed by a key that the device's verified desired state allows are believed; others, and
 /// whatever a signed report says that can't be so, are shown as doubts with a word and the reason. With a remote host in
 /// publisher.yaml the reports are fetched from there; what can't be fetched is a doubt, too, and what was fetched before
 /// is shown. Where persons of a site are asked, what waits for them stands by the name that a word for it needs, and what
-/// they said from elsewhere, as far as the device believes it. What the last publish could not publish stands below, with its code, since when, and what to do. Exit code 0
-/// if it can be shown, whatever it shows.
+/// they said from elsewhere, as far as the device believes it. What the last publish could not publish stands below, with its code, since when, and what to do.
 ///
 ///   wfm-git-publisher status
 ///   wfm-git-publisher status press-01 --output json
+///
+/// HEALTH is the first of these that is so: doubtful (can't be believed or read), unknown (never said anything), offline (said
+/// nothing for longer than it may), failed, degraded (installed, and doesn't run well), not-publishable, suspended, held (by its
+/// site), waiting (for its time, a person or another deployment), updating, ready. A device is what the worst of its deployments
+/// is. A line below sums up all devices that were asked for, whichever are shown:
+///
+///   wfm-git-publisher status --failed
+///   wfm-git-publisher status --stale
+///   wfm-git-publisher status --group-by site
+///   wfm-git-publisher status --group-by version
+///
+/// With --watch it goes on, and shows each device again whenever something of it changes. Exit code 0 if it can be shown,
+/// whatever it shows; with --exit-code 1 unless every device that was asked for is ready.
 #[derive(Debug, clap::Args)]
 #[command(verbatim_doc_comment)]
 pub(super) struct Args {
     /// Only these devices, by id; all of the fleet where none is named
     devices: Vec<DeviceId>,
+
+    /// Only devices that are failed, degraded, not-publishable or doubtful
+    #[arg(long)]
+    failed: bool,
+
+    /// Only devices that are offline or unknown
+    #[arg(long)]
+    stale: bool,
+
+    /// Count devices by a label, such as `site`, or by the `application` or `version` that is meant for them
+    #[arg(long, value_name = "LABEL", conflicts_with = "watch")]
+    group_by: Option<String>,
+
+    /// Go on, and show each device again whenever something of it changes
+    #[arg(long)]
+    watch: bool,
+
+    /// Exit with 1 unless every device that was asked for is ready
+    #[arg(long, conflicts_with = "watch")]
+    exit_code: bool,
 
     /// Prints for people, or for programs
     #[arg(long, value_enum, default_value_t)]
@@ -47,6 +83,10 @@ pub(super) struct Args {
     cached: bool,
 }
 
+/// How long until devices are looked at again, where nobody has to be asked for them; and where a host is.
+const PAUSE: Duration = Duration::from_secs(2);
+const PAUSE_OF_HOST: Duration = Duration::from_secs(15);
+
 /// When the operator's own certificate ends; what ends soon is told.
 fn certificate(place: &Place) -> Result<Option<Timestamp>, Failure> {
     let Some(path) = place.config()?.serve.and_then(|serve| serve.certificate) else { return Ok(None) };
@@ -57,49 +97,105 @@ fn certificate(place: &Place) -> Result<Option<Timestamp>, Failure> {
     Ok(expires)
 }
 
-pub(super) fn run(place: &Place, args: &Args) -> Result<u8, Failure> {
-    let source = place.published_source()?;
-    let commit = source.resolve(&args.rev)?;
-    place.note_hosted(&args.rev, commit)?;
-    let reading = fleet::read(&source.files(commit)?);
-    let Some(fleet) = reading.fleet else {
-        return Err(Failure::new("the fleet can't be used").problems(&reading.problems));
-    };
-    let home = place.home()?;
-    let asked = |device: &DeviceId| args.devices.is_empty() || args.devices.contains(device);
-    let fetched = match place.remotes()?.filter(|_| !args.cached) {
-        Some(remotes) => fetch(&home, &remotes, &fleet, fleet.devices.keys().filter(|id| asked(id)).cloned())?,
-        None => BTreeMap::new(),
-    };
-    let now = Timestamp::now();
-    let mut all = read(&home, &fleet, now)?;
-    all.retain(|status| asked(&status.device));
-    for status in &mut all {
-        let error = fetched.get(&status.device).and_then(|result| result.as_ref().err());
-        status.doubts.extend(error.map(|error| Doubt::new(UNREACHABLE, error_chain(error))));
+/// What there is to say of the devices that were asked for.
+struct Seen {
+    fleet: Fleet,
+    commit: CommitId,
+    all: Vec<DeviceStatus>,
+}
+
+impl Args {
+    fn see(&self, place: &Place) -> Result<Seen, Failure> {
+        let source = place.published_source()?;
+        let commit = source.resolve(&self.rev)?;
+        place.note_hosted(&self.rev, commit)?;
+        let reading = fleet::read_on(&source.files_on(commit, threads())?, threads());
+        let Some(fleet) = reading.fleet else {
+            return Err(Failure::new("the fleet can't be used").problems(&reading.problems));
+        };
+        let home = place.home()?;
+        let asked = |device: &DeviceId| self.devices.is_empty() || self.devices.contains(device);
+        let fetched = match place.remotes()?.filter(|_| !self.cached) {
+            Some(remotes) => fetch(&home, &remotes, &fleet, fleet.devices.keys().filter(|id| asked(id)).cloned())?,
+            None => BTreeMap::new(),
+        };
+        let unreachable = fetched.into_iter().filter_map(|(device, result)| Some((device, result.err()?)));
+        let unreachable =
+            unreachable.map(|(device, error)| (device, Doubt::new(UNREACHABLE, error_chain(&error)))).collect();
+        let mut all = read(&home, &fleet, unreachable, threads(), Timestamp::now())?;
+        all.retain(|status| asked(&status.device));
+        Ok(Seen { fleet, commit, all })
     }
-    let findings = Findings::read(&home);
+
+    /// Whether a device is one of those to be shown.
+    fn shows(&self, status: &DeviceStatus) -> bool {
+        let is_enrolled = status.membership == Membership::Enrolled;
+        let is_any = !self.failed && !self.stale;
+        is_any || is_enrolled && (self.failed && status.health.is_failed() || self.stale && status.health.is_stale())
+    }
+}
+
+pub(super) fn run(place: &Place, args: &Args) -> Result<u8, Failure> {
+    let (home, seen) = (place.home()?, args.see(place)?);
+    let unknown = super::print_unknown(&args.devices, seen.all.iter().map(|status| &status.device));
     let certificate = certificate(place)?;
+    let now = Timestamp::now();
     let key_ends = super::remind(&home, now)?;
-    let clock = check_clock(&home, &fleet, now)?;
+    let clock = check_clock(&home, &seen.fleet, now)?;
     if let Some(error) = &clock {
         eprint!("{}", Failure::of(error));
     }
+    let findings = Findings::read(&home);
+    let summary = Summary::of(&seen.all);
+    let shown: Vec<_> = seen.all.iter().filter(|status| args.shows(status)).collect();
+    let groups = args.group_by.as_ref().map(|by| groups::of(&seen.fleet, &shown, by));
     match args.output {
-        Output::Json => super::print_json(&json!({
-            "fleet": fleet.settings.id,
-            "commit": commit,
-            "name": fleet.settings.name,
-            "certificateExpires": certificate,
-            "publisherKeyEnds": key_ends,
-            "clock": clock.map(|error| error.to_string()),
-            "blocked": findings.of_all().collect::<Vec<_>>(),
-            "devices": all,
-        })),
-        Output::Text => super::print(&(table(&all) + &blocked_table(&findings, &all))),
+        Output::Json => {
+            let mut value = json!({
+                "fleet": seen.fleet.settings.id,
+                "commit": seen.commit,
+                "name": seen.fleet.settings.name,
+                "certificateExpires": certificate,
+                "publisherKeyEnds": key_ends,
+                "clock": clock.as_ref().map(|error| error.to_string()),
+                "summary": summary,
+                "blocked": findings.of_all().collect::<Vec<_>>(),
+            });
+            match &groups {
+                Some(groups) => value["groups"] = json!(groups),
+                None => value["devices"] = json!(shown),
+            }
+            super::print_json(&value);
+        }
+        Output::Text => {
+            let rows = groups.map_or_else(|| table(&shown), |groups| groups::table(&groups));
+            super::print(&format!("{rows}\n{summary}\n{}", blocked_table(&findings, &shown)));
+        }
     }
-    let unknown = super::print_unknown(&args.devices, all.iter().map(|status| &status.device));
-    Ok(if unknown { USER } else { 0 })
+    if args.watch {
+        return watch(place, args, seen);
+    }
+    let is_ready = summary.is_ready() && clock.is_none();
+    Ok(if unknown || args.exit_code && !is_ready { USER } else { 0 })
+}
+
+/// Shows what changes from now on, until it is interrupted.
+fn watch(place: &Place, args: &Args, mut seen: Seen) -> Result<u8, Failure> {
+    loop {
+        std::thread::sleep(if args.cached || place.remotes()?.is_none() { PAUSE } else { PAUSE_OF_HOST });
+        let newer = args.see(place)?;
+        let before: BTreeMap<_, _> = seen.all.iter().map(|status| (&status.device, status.without_ages())).collect();
+        let is_new = |status: &&DeviceStatus| before.get(&status.device) != Some(&status.without_ages());
+        let changed: Vec<_> = newer.all.iter().filter(|status| args.shows(status)).filter(is_new).collect();
+        if !changed.is_empty() {
+            let summary = Summary::of(&newer.all);
+            match args.output {
+                Output::Json => super::print_json(&json!({ "summary": summary, "devices": changed })),
+                Output::Text => super::print(&format!("\n{}\n{summary}\n", table(&changed))),
+            }
+        }
+        seen = newer;
+    }
 }
 
 /// The most conditions and doubts of a device that are shown.
@@ -108,9 +204,9 @@ const MAX_REMARKS: usize = 20;
 /// The most deployments of a device that are shown although it shall not have them.
 const MAX_GONE: usize = 20;
 
-const HEAD: [&str; 7] = ["DEVICE", "DEPLOYMENT", "DESIRED", "ACTUAL", "STATE", "AGE", "REASON"];
+const HEAD: [&str; 8] = ["DEVICE", "DEPLOYMENT", "HEALTH", "DESIRED", "ACTUAL", "STATE", "AGE", "REASON"];
 
-fn table(all: &[DeviceStatus]) -> String {
+fn table(all: &[&DeviceStatus]) -> String {
     let mut rows = vec![HEAD.map(str::to_owned)];
     for status in all {
         rows.extend(device_rows(status));
@@ -119,7 +215,7 @@ fn table(all: &[DeviceStatus]) -> String {
 }
 
 /// What can't be published, one line for each.
-fn blocked_table(findings: &Findings, all: &[DeviceStatus]) -> String {
+fn blocked_table(findings: &Findings, all: &[&DeviceStatus]) -> String {
     let blocked: Vec<_> = findings.of_all().chain(all.iter().flat_map(|status| &status.blocked)).collect();
     if blocked.is_empty() {
         return String::new();
@@ -140,7 +236,7 @@ fn blocked_table(findings: &Findings, all: &[DeviceStatus]) -> String {
     format!("\nNot published:\n{}", super::table(&rows))
 }
 
-fn device_rows(status: &DeviceStatus) -> Vec<[String; 7]> {
+fn device_rows(status: &DeviceStatus) -> Vec<[String; 8]> {
     let dash = || "-".to_owned();
     let device = status.device.to_string();
     let (wanted, gone): (Vec<_>, Vec<_>) = status.deployments.iter().partition(|row| row.desired.is_some());
@@ -148,6 +244,7 @@ fn device_rows(status: &DeviceStatus) -> Vec<[String; 7]> {
         [
             device.clone(),
             row.deployment.clone(),
+            row.health.to_string(),
             row.desired.clone().unwrap_or_else(|| "(gone)".to_owned()),
             row.actual.clone().unwrap_or_else(dash),
             row.state.clone().unwrap_or_else(dash),
@@ -156,7 +253,11 @@ fn device_rows(status: &DeviceStatus) -> Vec<[String; 7]> {
         ]
     });
     let mut rows: Vec<_> = shown.collect();
-    let remark = |text: String| [device.clone(), dash(), dash(), dash(), dash(), dash(), text];
+    let health = match status.membership {
+        Membership::Enrolled => status.health.to_string(),
+        Membership::NotEnrolled | Membership::Retired | Membership::Gone => dash(),
+    };
+    let remark = |text: String| [device.clone(), dash(), health.clone(), dash(), dash(), dash(), dash(), text];
     match status.membership {
         Membership::NotEnrolled => rows.push(remark("not enrolled".to_owned())),
         Membership::Retired | Membership::Gone => {}

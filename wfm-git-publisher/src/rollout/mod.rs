@@ -30,4 +30,4 @@ pub use look::{HeldBy, Look, look};
 pub use meaning::{Meaning, meaning, meaning_of, meanings};
 pub use next::{Decided, Decision, Waiting, Why, states};
 pub use record::{End, Member, Order, Phase, Record, Release, Released, RolloutState, Stop, waves_of};
-pub use state::{Case, DeviceState, Judged};
+pub use state::{Case, DeviceState, Judged, silence};

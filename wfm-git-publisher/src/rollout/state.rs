@@ -183,7 +183,7 @@ impl Component {
 }
 
 /// For how many seconds a device has to say nothing so that it is silent: at least three times as long as between two reports.
-fn silence(policy: &RolloutPolicy, report_seconds: u64) -> u64 {
+pub fn silence(policy: &RolloutPolicy, report_seconds: u64) -> u64 {
     policy.offline_after.max(report_seconds.saturating_mul(3))
 }
 

@@ -139,6 +139,9 @@ fn each_code_in_the_documentation_is_that_of_a_real_run() {
         }),
         ("status", "it can be shown, whatever it shows", &|| code(&unfound(), &["status"])),
         ("status", "a device that was asked for isn't in the fleet", &|| code(&good(), &["status", "press-99"])),
+        ("status", "with `--exit-code`: a device that was asked for isn't ready", &|| {
+            code(&good(), &["status", "--exit-code"])
+        }),
         ("rollout list", "it can be shown, whatever it shows", &|| code(&good(), &["rollout", "list"])),
         ("rollout show", "it can be shown, whatever it shows", &|| code(&stopped(), &["rollout", "show", "12"])),
         ("rollout show", "it stopped, and is watched", &|| code(&stopped(), &["rollout", "show", "12", "--watch"])),

@@ -23,6 +23,7 @@ mod gitolite;
 mod golden;
 mod gone;
 mod guards;
+mod health;
 mod held;
 mod help;
 mod history;

@@ -181,7 +181,7 @@ fn a_status_made_by_hand_is_shown() {
     let table = lab.run(&["status"]).good();
     let line = table.lines().find(|line| line.starts_with("press-01")).unwrap();
     let words: Vec<_> = line.split_whitespace().collect();
-    assert_eq!(words[..5], ["press-01", "hello", "1.0.0", "healthy", "installed"], "{table}");
+    assert_eq!(words[..6], ["press-01", "hello", "degraded", "1.0.0", "healthy", "installed"], "{table}");
     assert!(table.contains("Stale NoFreshness: no proof of freshness"), "{table}");
 }
 

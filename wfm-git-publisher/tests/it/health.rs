@@ -1,0 +1,132 @@
+//! `status` in one word for each device: summed up, by what it is, and by what devices have in common.
+
+use std::io::{BufRead, BufReader};
+use std::process::Stdio;
+
+use serde_json::{Value, json};
+
+use crate::reports::Reporter;
+use crate::support::{Lab, after};
+use crate::waves::reports;
+
+const DEVICES: [&str; 5] = ["mill-01", "mill-02", "mill-03", "mill-04", "mill-05"];
+
+/// One that is well, one that failed, one that was heard two hours ago, and one that never was; the fifth isn't enrolled.
+fn lab() -> Lab {
+    let lab = Lab::with(&DEVICES[..4]);
+    lab.edit("deployments/hello.yaml", "matchLabels: {site: graz}", "matchLabels: {}");
+    for (device, site) in DEVICES[..4].iter().zip(["graz", "graz", "linz", "linz"]) {
+        let file = format!("devices/{device}.yaml");
+        lab.write(&file, format!("{}labels: {{site: {site}}}\n", lab.read(&file)));
+    }
+    for example in std::fs::read_dir(lab.path("devices")).expect("a directory").flatten() {
+        if !example.file_name().to_string_lossy().starts_with("mill") {
+            lab.remove(&format!("devices/{}", example.file_name().to_string_lossy()));
+        }
+    }
+    lab.write("devices/mill-05.yaml", "id: mill-05\nlabels: {site: graz}\n");
+    lab.commit();
+    lab.publish_all();
+    for (device, state) in [("mill-01", "installed"), ("mill-02", "failed")] {
+        reports(&lab, device, state);
+        Reporter { lab: &lab, device }.heartbeat(device, &after(-60));
+    }
+    let away = Reporter { lab: &lab, device: "mill-03" };
+    away.heartbeat("mill-03", &after(-7200));
+    lab
+}
+
+fn shown(lab: &Lab, args: &[&str]) -> Value {
+    let text = lab.run(&[&["status", "--output", "json"], args].concat()).good();
+    serde_json::from_str(&text).expect("JSON")
+}
+
+fn named(value: &Value) -> Vec<(&str, &str)> {
+    let devices = value["devices"].as_array().expect("devices");
+    devices
+        .iter()
+        .map(|one| (one["device"].as_str().expect("an id"), one["health"].as_str().expect("a word")))
+        .collect()
+}
+
+#[test]
+fn each_device_has_one_word_and_whoever_was_not_heard_is_not_counted_as_well() {
+    let lab = lab();
+    let all = shown(&lab, &[]);
+    assert_eq!(
+        named(&all)[..4],
+        [("mill-01", "ready"), ("mill-02", "failed"), ("mill-03", "offline"), ("mill-04", "unknown")]
+    );
+    let health = json!({"unknown": 1, "offline": 1, "failed": 1, "ready": 1});
+    assert_eq!(all["summary"], json!({"devices": 4, "health": health, "notEnrolled": 1, "retired": 0}));
+    let table = lab.run(&["status"]).good();
+    let sum = "\n4 devices: 1 unknown, 1 offline, 1 failed, 1 ready; 1 not enrolled\n";
+    assert!(table.contains(sum), "{table}");
+    // The sum is of all, whichever are shown.
+    for (flags, expected) in [
+        (&["--failed"][..], &["mill-02"][..]),
+        (&["--stale"], &["mill-03", "mill-04"]),
+        (&["--failed", "--stale"], &["mill-02", "mill-03", "mill-04"]),
+    ] {
+        let some = shown(&lab, flags);
+        assert_eq!(named(&some).iter().map(|(device, _)| *device).collect::<Vec<_>>(), expected);
+        assert_eq!(some["summary"], all["summary"]);
+    }
+    // A suspended device that is heard stays as it is, and one that failed is failed all the same.
+    for device in ["mill-01", "mill-02"] {
+        let file = format!("devices/{device}.yaml");
+        lab.write(&file, lab.read(&file) + "suspended: true\n");
+    }
+    lab.commit();
+    let some = shown(&lab, &["mill-01", "mill-02"]);
+    assert_eq!(named(&some), [("mill-01", "suspended"), ("mill-02", "failed")]);
+}
+
+#[test]
+fn devices_are_counted_by_a_label_by_application_and_by_version() {
+    let lab = lab();
+    let groups = |by: &str| shown(&lab, &["--group-by", by])["groups"].clone();
+    assert_eq!(
+        groups("site"),
+        json!([
+            {"group": "graz", "devices": 2, "health": {"failed": 1, "ready": 1}},
+            {"group": "linz", "devices": 2, "health": {"unknown": 1, "offline": 1}},
+        ])
+    );
+    let all = json!({"unknown": 1, "offline": 1, "failed": 1, "ready": 1});
+    assert_eq!(groups("application"), json!([{"group": "hello", "devices": 4, "health": all}]));
+    assert_eq!(groups("version"), json!([{"group": "hello@1.0.0", "devices": 4, "health": all}]));
+    assert_eq!(groups("line"), json!([{"group": null, "devices": 4, "health": all}]));
+    let table = lab.run(&["status", "--group-by", "site"]).good();
+    let lines: Vec<_> = table.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
+    let expected = ["GROUP DEVICES HEALTH", "graz 2 1 failed, 1 ready", "linz 2 1 unknown, 1 offline"];
+    assert_eq!(lines[..3], expected, "{table}");
+}
+
+#[test]
+fn a_script_learns_by_the_exit_code_whether_all_is_well() {
+    let lab = lab();
+    lab.run(&["status", "mill-01", "--exit-code"]).good();
+    for device in ["mill-02", "mill-03", "mill-04"] {
+        lab.run(&["status", device, "--exit-code"]).failed(1);
+    }
+    lab.run(&["status", "--exit-code"]).failed(1);
+    // What isn't shown counts as well.
+    lab.run(&["status", "--exit-code", "--stale", "mill-02"]).failed(1);
+}
+
+#[test]
+fn whoever_watches_sees_what_changes_and_nothing_else() {
+    let lab = lab();
+    let mut child = lab.command(&["status", "--watch"]).stdout(Stdio::piped()).spawn().expect("started");
+    let mut lines = BufReader::new(child.stdout.take().expect("a pipe")).lines().map(|line| line.expect("text"));
+    let first: Vec<_> = lines.by_ref().take_while(|line| !line.starts_with("4 devices")).collect();
+    assert!(first.iter().any(|line| line.starts_with("mill-04")), "{first:?}");
+    reports(&lab, "mill-02", "installed");
+    let then: Vec<_> =
+        lines.by_ref().take_while(|line| !line.starts_with("4 devices: 1 unknown, 1 offline, 2 ready")).collect();
+    child.kill().expect("killed");
+    child.wait().expect("ended");
+    let about: Vec<_> = then.iter().filter_map(|line| line.split_whitespace().next()).collect();
+    assert_eq!(about, ["DEVICE", "mill-02"], "{then:?}");
+}
