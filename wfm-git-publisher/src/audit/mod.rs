@@ -7,6 +7,7 @@
 mod checkpoint;
 pub mod clone;
 mod commit;
+mod decisions;
 mod desired;
 mod epochs;
 pub mod finding;
@@ -25,14 +26,15 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use jiff::Timestamp;
 use repo_model::roster::{Roster, RosterError, Trust};
-use repo_model::{DeviceId, Digest, error_chain, json};
+use repo_model::{DeviceId, Digest, KeyText, error_chain, json};
 use serde::Serialize;
 
 pub use checkpoint::{Checkpoint, CheckpointError, Covered, CoveredStatus};
+pub use decisions::{Decided, DecisionsError, decisions};
 pub use desired::Package;
 use finding::{DEVICE_TWICE, NAME_MISMATCH, REPOSITORY_MISSING};
 pub use finding::{Finding, Found, Kind, Level};
-pub use record::{Change, Record, Run, RunComponent, Seen, Transition};
+pub use record::{Change, Record, Run, RunComponent, Seen, Transition, Wave};
 use repository::Audited;
 
 use crate::parallel;
@@ -144,6 +146,9 @@ pub struct Audit {
     /// What the next audit begins with.
     #[serde(skip)]
     pub checkpoint: Checkpoint,
+    /// The keys that signed what was published, as far as that is kept.
+    #[serde(skip)]
+    pub publishers: BTreeSet<KeyText>,
     /// What believed commits say, by device, if that is kept.
     #[serde(skip)]
     pub records: BTreeMap<DeviceId, Record>,
@@ -218,6 +223,7 @@ fn together(mut audited: Vec<(Place, Audited)>, before: &Checkpoint) -> Audit {
     }
     let mut checkpoint = before.clone();
     let (mut rows, mut findings, mut records) = (Vec::new(), Vec::new(), BTreeMap::new());
+    let mut publishers = BTreeSet::new();
     for (place, Audited { device, commits, serial, adopted, found, covered, record }) in audited {
         let repository = place.path.display().to_string();
         let is_wrong = found.iter().any(|one| one.kind.level == Level::Error);
@@ -226,6 +232,7 @@ fn together(mut audited: Vec<(Place, Audited)>, before: &Checkpoint) -> Audit {
         if let Some((device, covered)) = device.clone().zip(covered).filter(|_| !is_wrong) {
             checkpoint.devices.insert(device, covered);
         }
+        publishers.extend(record.changes.iter().filter_map(|change| change.publisher_key.clone()));
         records.extend(device.clone().map(|device| (device, record)));
         rows.push(Row { repository, device, commits, desired: serial, adopted });
     }
@@ -235,5 +242,5 @@ fn together(mut audited: Vec<(Place, Audited)>, before: &Checkpoint) -> Audit {
         device: Some(device.clone()),
         found: Found::whole(&REPOSITORY_MISSING, "the checkpoint covers it, and none of the repositories is of it"),
     }));
-    Audit { repositories: rows, findings, checkpoint, records }
+    Audit { repositories: rows, findings, checkpoint, publishers, records }
 }

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use repo_git::CommitId;
 use repo_model::margo::State;
 use repo_model::report::{ClosedGate, Condition, Status};
-use repo_model::{ComponentName, DeploymentId, Digest, Trailer};
+use repo_model::{ComponentName, DeploymentId, Digest, KeyText, Trailer};
 use serde::Serialize;
 
 use super::commit::Told;
@@ -51,6 +51,8 @@ pub struct Change {
     pub serial: u64,
     /// The author of the commit, who is the operator where one alone had part in it: by the publisher's word.
     pub author: String,
+    /// The publisher's key that signed it.
+    pub publisher_key: Option<KeyText>,
     /// The commit of the fleet repository, if it is said.
     pub fleet_commit: Option<String>,
     /// The operator's key that the publisher verified, or `unverified`.
@@ -63,6 +65,16 @@ pub struct Change {
     pub retired: bool,
     /// Each deployment that changed: the word, what operators call it, and the versions that it has now.
     pub deployments: Vec<(String, String, String)>,
+    /// The waves that released any of it; none for what needed no rollout.
+    pub rollouts: Vec<Wave>,
+}
+
+/// A wave of a rollout, by the publisher's word.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub struct Wave {
+    pub rollout: u32,
+    /// From 1.
+    pub wave: u32,
 }
 
 /// A deployment in one version, from when the device said that it was installed to when it said something else.
@@ -131,17 +143,23 @@ impl Record {
             Some((kind.to_owned(), name.to_owned(), published.versions(id)))
         });
         let said = |key: Trailer| told.message.get(key).map(str::to_owned);
+        let rollouts = told.message.all(Trailer::Rollout).filter_map(|trailer| {
+            let (rollout, wave) = trailer.split_once(' ')?;
+            Some(Wave { rollout: rollout.parse().ok()?, wave: wave.parse().ok()? })
+        });
         self.changes.push(Change {
             time: time(told),
             commit: told.id,
             serial: published.named.serial,
             author: told.author.clone(),
+            publisher_key: told.signer.as_ref().ok().cloned(),
             fleet_commit: said(Trailer::FleetCommit),
             operator_key: said(Trailer::OperatorKey),
             cause: said(Trailer::Cause),
             continues: said(Trailer::Continues),
             retired: published.retired,
             deployments: deployments.collect(),
+            rollouts: rollouts.collect(),
         });
     }
 

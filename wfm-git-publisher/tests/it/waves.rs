@@ -17,10 +17,10 @@ const DEVICES: [&str; 5] = ["press-01", "press-02", "press-03", "press-04", "pre
 /// For how long a device must be well, in seconds, and a little more.
 const BAKE: i64 = 62;
 
-const FIRST: &str = "hello from the press";
+pub(crate) const FIRST: &str = "hello from the press";
 
 /// Five devices that run the first version of everything, in a fleet with three waves, of one, three and all devices.
-fn lab() -> Lab {
+pub(crate) fn lab() -> Lab {
     lab_with(&[("fleet.yaml", "rollout: {waves: [1, 3], bake: 60s}\n")])
 }
 
@@ -43,7 +43,7 @@ fn lab_with(lines: &[(&str, &str)]) -> Lab {
 }
 
 /// Changes what `hello` says.
-fn change(lab: &Lab, from: &str, to: &str) {
+pub(crate) fn change(lab: &Lab, from: &str, to: &str) {
     lab.edit("deployments/hello.yaml", &format!("greeting: {from}"), &format!("greeting: {to}"));
     lab.commit();
 }

@@ -1,6 +1,6 @@
 //! `audit report`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
@@ -13,7 +13,7 @@ use repo_model::{DeviceId, text};
 use serde_json::{Value, json};
 
 use super::Scope;
-use crate::audit::{Audit, Change, Level, Record, Transition, UNPROVEN};
+use crate::audit::{Audit, Change, Decided, Level, Record, Transition, UNPROVEN, Wave, decisions};
 use crate::error::{Failure, USER};
 use crate::repos::{Agreement, FleetRepo, Signature};
 
@@ -21,16 +21,20 @@ use crate::repos::{Agreement, FleetRepo, Signature};
 ///
 /// From device repositories alone, and only from commits in which an audit finds nothing that speaks against believing them. It
 /// answers when a device ran a version: *What ran* has each, from when the device said that it was installed to when it said
-/// something else. Times are those of the signers' clocks. Exit code 0 if the audit finds nothing wrong, 1 if it does; the
+/// something else; *Rollouts* has which wave released what, to whom and when. Times are those of the signers' clocks. Exit code 0 if the audit finds nothing wrong, 1 if it does; the
 /// report is there all the same.
 ///
 /// With --fleet-clone, a clone of the fleet repository with its tags, it says who agreed to each commit that was published: who
 /// signed the commits since the one before, who approved it by a tag, and whether those did whom signers.yaml names. Which
 /// commit was published is the publisher's word. Exit code 1 also if something was published that isn't agreed to.
 ///
+/// With --control it says what was decided about rollouts, and why: by the publisher's ledger, as far as keys signed it that signed
+/// what was published. Exit code 1 also if somebody else signed a decision.
+///
 ///   wfm-git-publisher audit report ../my-fleet.wfm/devices --roster roster.json
 ///   wfm-git-publisher audit report ../my-fleet.wfm/devices --roster roster.json --device press-01
 ///   wfm-git-publisher audit report ../my-fleet.wfm/devices --roster roster.json --fleet-clone .
+///   wfm-git-publisher audit report ../my-fleet.wfm/devices --roster roster.json --control ../my-fleet.wfm/control.git
 #[derive(Debug, clap::Args)]
 #[command(verbatim_doc_comment)]
 pub(super) struct Args {
@@ -40,6 +44,10 @@ pub(super) struct Args {
     /// A clone of the fleet repository: also who agreed to what was published
     #[arg(long, value_name = "DIR")]
     fleet_clone: Option<PathBuf>,
+
+    /// The publisher's control.git, or a clone of it: also what was decided about rollouts, and why
+    #[arg(long, value_name = "DIR")]
+    control: Option<PathBuf>,
 
     /// The form: for people who read text, or a page, or for programs
     #[arg(long, value_enum, default_value_t)]
@@ -60,7 +68,9 @@ pub(super) fn run(args: &Args) -> Result<u8, Failure> {
     let (audit, start, records) = args.scope.read()?;
     let agreed = args.fleet_clone.as_ref().map(|fleet| agreements(fleet, &records)).transpose()?;
     let is_agreed = agreed.iter().flatten().all(|(_, one)| one.covered != Some(false));
-    let sections = || sections(&args.scope, &audit, &records, agreed.as_deref());
+    let decided = args.control.as_ref().map(|control| decided(control, &args.scope, &audit)).transpose()?;
+    let is_decided = decided.iter().flatten().all(|one| one.doubt.is_none());
+    let sections = || sections(&args.scope, &audit, &records, agreed.as_deref(), decided.as_deref());
     match args.output {
         Form::Json => super::super::print_json(&json!({
             "roster": start.digest,
@@ -69,13 +79,14 @@ pub(super) fn run(args: &Args) -> Result<u8, Failure> {
             "good": !audit.has_errors(),
             "devices": records.iter().map(|(device, record)| json!({ "device": device, "record": record })).collect::<Vec<_>>(),
             "agreements": agreed.as_ref().map(|all| all.iter().map(as_json).collect::<Vec<_>>()),
+            "decisions": decided,
             "findings": audit.findings,
             "unproven": UNPROVEN,
         })),
         Form::Markdown => super::super::print(&markdown(&sections())),
         Form::Html => super::super::print(&html(&sections())),
     }
-    Ok(if audit.has_errors() || !is_agreed { USER } else { 0 })
+    Ok(if audit.has_errors() || !is_agreed || !is_decided { USER } else { 0 })
 }
 
 /// Who agreed to each commit of the fleet that was published, in the order and at the time in which any device got it first. Of
@@ -98,6 +109,15 @@ fn agreements(fleet: &Path, records: &[(DeviceId, Record)]) -> Result<Vec<(Times
         before = Some(commit);
     }
     Ok(agreed)
+}
+
+/// What was decided about rollouts in the time that is asked about. Decisions are of the whole fleet, whichever devices are.
+fn decided(control: &Path, scope: &Scope, audit: &Audit) -> Result<Vec<Decided>, Failure> {
+    let mut decided = decisions(control, &audit.publishers)
+        .map_err(|error| Failure::of(&error).about(control.display().to_string()))?;
+    let (from, to) = (scope.from.unwrap_or(Timestamp::MIN), scope.to.unwrap_or(Timestamp::MAX));
+    decided.retain(|one| (from..to).contains(&one.time));
+    Ok(decided)
 }
 
 fn covered(one: &Agreement) -> &'static str {
@@ -184,6 +204,7 @@ fn sections(
     audit: &Audit,
     records: &[(DeviceId, Record)],
     agreed: Option<&[(Timestamp, Agreement)]>,
+    decided: Option<&[Decided]>,
 ) -> Vec<Section> {
     let wrong = audit.findings.iter().filter(|one| one.found.kind.level == Level::Error).count();
     let about = [
@@ -225,12 +246,35 @@ fn sections(
     let changed = ["WHEN", "DEVICE", "SERIAL", "WHO", "OPERATOR'S KEY", "FLEET COMMIT", "WHAT"];
     let happened = ["WHEN", "DEVICE", "WHAT", "WHY", "COMMIT"];
     let changes = all(records, |record| &record.changes).map(|(device, one)| change(device, one));
+    let rollouts = waves(records).into_iter().map(
+        |(Wave { rollout, wave }, Released { first, last, devices, deployments, commits })| {
+            let named: Vec<_> = devices.iter().take(MAX_NAMED).map(ToString::to_string).collect();
+            let more = devices.len().checked_sub(MAX_NAMED).filter(|more| *more > 0);
+            let named = named.join(", ") + &more.map(|more| format!(" and {more} more")).unwrap_or_default();
+            let words = |all: BTreeSet<String>| or_dash(Some(all.into_iter().collect::<Vec<_>>().join(", ")));
+            let (count, what, commits) = (devices.len().to_string(), words(deployments), words(commits));
+            [rollout.to_string(), wave.to_string(), at(first), at(last), count, named, what, commits]
+        },
+    );
     let unproven = UNPROVEN.iter().map(|text| [(*text).to_owned()]);
     let head = ["WHEN", "FLEET COMMIT", "AGREED", "WHO", "KEY", "HOW"];
     let agreed = agreed.map(|all| Section::new("Who agreed", head, all.iter().flat_map(agreed_rows)));
+    let decision = |one: &Decided| {
+        let why = one.doubt.as_ref().map(|doubt| format!("NOT BELIEVED, {doubt}: {}", one.reason));
+        let fleet = or_dash(one.fleet_commit.as_ref().map(short));
+        let (rollout, why) = (one.rollout.to_string(), why.unwrap_or_else(|| one.reason.clone()));
+        [at(one.time), rollout, one.decision.clone(), why, fleet, short(one.commit)]
+    };
+    let head = ["WHEN", "ROLLOUT", "DECISION", "WHY", "FLEET COMMIT", "COMMIT"];
+    let decided = decided.map(|all| Section::new("Decisions about rollouts", head, all.iter().map(decision)));
     let first =
         vec![Section::new("About this report", ["", ""], about), Section::new("Who changed what", changed, changes)];
     let rest = vec![
+        Section::new(
+            "Rollouts",
+            ["ROLLOUT", "WAVE", "FROM", "UNTIL", "DEVICES", "WHICH", "WHAT", "FLEET COMMIT"],
+            rollouts,
+        ),
         Section::new("What ran", ["DEVICE", "DEPLOYMENT", "VERSION", "SINCE", "UNTIL", "SERIAL"], runs),
         Section::new("Failures, waits and drift", happened, trouble),
         Section::new("Conditions and security events", happened, conditions),
@@ -238,7 +282,44 @@ fn sections(
         Section::new("Findings of the audit", ["CODE", "DEVICE", "BRANCH", "WHAT", "COMMIT"], findings),
         Section::new("What this can't prove", [""], unproven),
     ];
-    first.into_iter().chain(agreed).chain(rest).collect()
+    first.into_iter().chain(agreed).chain(decided).chain(rest).collect()
+}
+
+/// The most devices of a wave that are named.
+const MAX_NAMED: usize = 10;
+
+/// What a wave released.
+struct Released {
+    /// When its first and its last device got it.
+    first: Timestamp,
+    last: Timestamp,
+    devices: BTreeSet<DeviceId>,
+    deployments: BTreeSet<String>,
+    /// The commits of the fleet that mean it.
+    commits: BTreeSet<String>,
+}
+
+/// What each wave of each rollout released, by what the devices got.
+fn waves(records: &[(DeviceId, Record)]) -> BTreeMap<Wave, Released> {
+    let mut waves = BTreeMap::new();
+    for (device, change) in all(records, |record| &record.changes) {
+        for wave in &change.rollouts {
+            let new = || Released {
+                first: change.time,
+                last: change.time,
+                devices: BTreeSet::new(),
+                deployments: BTreeSet::new(),
+                commits: BTreeSet::new(),
+            };
+            let released = waves.entry(*wave).or_insert_with(new);
+            (released.first, released.last) = (released.first.min(change.time), released.last.max(change.time));
+            released.devices.insert(device.clone());
+            let words = change.deployments.iter().map(|(kind, name, versions)| format!("{kind} {name} {versions}"));
+            released.deployments.extend(words.map(|words| words.trim().to_owned()));
+            released.commits.extend(change.fleet_commit.as_ref().map(short));
+        }
+    }
+    waves
 }
 
 fn change(device: &DeviceId, one: &Change) -> [String; 7] {

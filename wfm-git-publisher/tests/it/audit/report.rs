@@ -140,3 +140,57 @@ fn with_the_fleet_repository_it_says_who_agreed_to_what_was_published_and_where_
     let unknown = parsed(&report(&honest, &["--fleet-clone", &other, "--output", "json"]).good())["agreements"].clone();
     assert!(unknown.as_array().unwrap().iter().all(|one| one["covered"] == Value::Null), "{unknown}");
 }
+
+#[test]
+fn a_report_says_which_wave_of_a_rollout_released_what_to_whom() {
+    let lab = crate::waves::lab();
+    crate::waves::change(&lab, crate::waves::FIRST, "servus");
+    let first = lab.publish();
+    lab.run(&["rollout", "promote", "1"]).good();
+    lab.publish();
+    let roster = lab.dir().join("roster.json");
+    std::fs::write(&roster, lab.git("press-01", &["show", "desired:trust/1.json"]) + "\n").unwrap();
+    let (devices, roster) = (lab.home.devices().display().to_string(), roster.display().to_string());
+    let report = |form: &str| lab.run(&["audit", "report", &devices, "--roster", &roster, "--output", form]).out;
+    let page = report("markdown");
+    let waves = rows_of(&page, "Rollouts");
+    let commit = &first.commit.to_string()[..12];
+    let expected = [["1", "1", "1"], ["1", "3", "4"]];
+    assert_eq!(waves.iter().map(|row| [row[0], row[1], row[4]]).collect::<Vec<_>>(), expected, "{page}");
+    assert!(waves.iter().all(|row| row[6] == "change hello 1.0.0") && waves[0][7] == commit, "{page}");
+    let said = parsed(&report("json"));
+    let of = |change: &Value| change["rollouts"].as_array().is_some_and(|all| !all.is_empty());
+    let all = said["devices"].as_array().unwrap().iter().flat_map(|one| one["record"]["changes"].as_array().unwrap());
+    let released: Vec<_> = all.filter(|change| of(change)).map(|change| change["rollouts"][0].to_string()).collect();
+    assert_eq!(released.len(), 5, "{said:#}");
+    assert_eq!(released.iter().filter(|one| *one == r#"{"rollout":1,"wave":1}"#).count(), 1, "{released:?}");
+
+    // What was decided, and why; a decision that somebody else signed is told as that.
+    let control = lab.home.control();
+    let with = |path: &std::path::Path| {
+        let path = path.display().to_string();
+        lab.run(&["audit", "report", &devices, "--roster", &roster, "--control", &path])
+    };
+    let page = with(&control).good();
+    let decided = rows_of(&page, "Decisions about rollouts");
+    assert_eq!(decided.iter().map(|row| row[2]).collect::<Vec<_>>(), ["start", "release 1", "release 3"], "{page}");
+    assert!(decided[0][3] == "hello on 5 devices" && decided.iter().all(|row| row[1] == "1"), "{page}");
+    let forged = lab.dir().join("forged.git");
+    repo_testkit::git::git(lab.dir(), &["clone", "--quiet", "--bare", &control.display().to_string(), "forged.git"]);
+    let tree = repo_testkit::git::git(&forged, &["rev-parse", "control^{tree}"]);
+    let message = "rollout 1: resume 1\n\nRollout: 1\nDecision: resume 1\nReason: trust me\n";
+    let commit = repo_testkit::git::git(&forged, &["commit-tree", &tree, "-p", "control", "-m", message]);
+    repo_testkit::git::git(&forged, &["update-ref", "refs/heads/control", &commit]);
+    let said = with(&forged);
+    assert_eq!(said.code, Some(1), "{}", said.err);
+    let last = rows_of(&said.out, "Decisions about rollouts").pop().unwrap().join(" | ");
+    assert!(last.contains("resume 1 | NOT BELIEVED, ") && last.contains(": trust me"), "{last}");
+    let nothing = with(&lab.repo("press-01")).failed(1);
+    assert!(nothing.contains("it has no branch `control`"), "{nothing}");
+}
+
+/// The cells of a section of the page.
+fn rows_of<'a>(page: &'a str, title: &str) -> Vec<Vec<&'a str>> {
+    let cells = |row: &'a str| row.trim_matches(['|', ' ']).split(" | ").collect();
+    rows(page, title).into_iter().map(cells).collect()
+}
