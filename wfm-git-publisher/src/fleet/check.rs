@@ -356,9 +356,9 @@ impl Check<'_> {
     }
 }
 
-/// Checks a value against the package's rule for it. What a template makes is checked on each device; what stays on the
-/// device is checked by no one.
-fn check_value(application: &Application, name: &str, given: &Given) -> Option<Problem> {
+/// What is wrong with a value by the package's rule for it; a warning where the rule can't be applied. What a template makes is
+/// checked on each device; what stays on the device is checked by no one.
+pub fn check_value(application: &Application, name: &str, given: &Given) -> Option<Problem> {
     let Setting::Literal(value) = &given.setting else { return None };
     let rule = &application.rules.get(name)?.schema;
     match schema::check(rule, value) {

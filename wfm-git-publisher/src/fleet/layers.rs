@@ -2,8 +2,6 @@
 
 use std::fmt;
 
-use repo_model::value::ParamValue;
-
 use super::values::{Given, Values};
 use super::{Deployment, Device, Fleet};
 
@@ -59,13 +57,5 @@ impl<'a> Layers<'a> {
     /// Every value that is given to a parameter, the strongest first; the first one counts.
     pub fn of<'n>(&self, name: &'n str) -> impl Iterator<Item = (Rule<'a>, &'a Given)> + use<'_, 'a, 'n> {
         self.layers.iter().filter_map(move |(rule, values)| Some((*rule, values.get(name)?)))
-    }
-}
-
-/// The value so that its type can be seen: text in quotes.
-pub(crate) fn shown_value(value: &ParamValue) -> String {
-    match value {
-        ParamValue::String(text) => serde_json::Value::from(text.as_str()).to_string(),
-        other => other.text(),
     }
 }

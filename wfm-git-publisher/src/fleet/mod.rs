@@ -22,6 +22,7 @@ mod layers;
 mod listed;
 mod names;
 mod package;
+mod part;
 mod path_pattern;
 mod place;
 mod policy;
@@ -47,6 +48,7 @@ use repo_model::problem::Problems;
 use repo_model::{DeploymentName, DeviceId};
 
 pub use application::{Application, MARGO_YAML, Profile, Rule as ParameterRule};
+pub use check::check_value;
 pub(crate) use cycles::circle;
 pub use deployment::{Choice, Deployment, Override};
 pub use device::Device;
@@ -56,9 +58,9 @@ pub use file::{Content, SourceFile, is_relevant};
 pub use group::Group;
 pub use guards::{Guards, Limit};
 pub use images::ImageSettings;
-pub(crate) use layers::shown_value;
 pub use layers::{Layers, Rule};
 pub use package::{MAX_BYTES, MAX_FILES, Package, PackageFile, PackageFileKind, licence, resources, vendors};
+pub use part::{read_selectors, read_values};
 pub use path_pattern::{InvalidPattern, PathPattern};
 pub use place::Place;
 pub use policy::{Approval, Policy, Seconds};
@@ -72,6 +74,7 @@ pub use site::ForSites;
 pub use template::Names;
 pub use token::Token;
 pub use uses::{Named, Use, uses};
+pub(crate) use values::shown_value;
 pub use values::{Given, Setting, Values};
 pub use version::compare_versions;
 pub use windows::Windows;
@@ -216,6 +219,12 @@ pub fn read_applications(files: &[SourceFile]) -> (Vec<Application>, Problems) {
 pub fn device_files(files: &[SourceFile]) -> Vec<(DeviceId, String)> {
     let ids = files.iter().filter(|file| file::Role::of(&file.path) == Some(file::Role::Device));
     ids.filter_map(|file| Some((file.id()?, file.path.clone()))).collect()
+}
+
+/// The file of a deployment, also where the rest of it can't be used.
+pub fn deployment_file(files: &[SourceFile], id: &DeploymentName) -> Option<String> {
+    let mut all = files.iter().filter(|file| file::Role::of(&file.path) == Some(file::Role::Deployment));
+    all.find(|file| file.id().as_ref() == Some(id)).map(|file| file.path.clone())
 }
 
 /// The files of devices and deployments that have no `id` at all.

@@ -109,6 +109,10 @@ impl Template {
 }
 
 impl Text {
+    pub(super) fn source(&self) -> &str {
+        &self.source
+    }
+
     fn read(field: &Field<'_>, source: String) -> Option<Self> {
         let quoted = matches!(&field.node().value, Node::Scalar(scalar) if scalar.style == Style::Quoted);
         let text = Self { source, place: Place::of(field), quote: quoted.into() };

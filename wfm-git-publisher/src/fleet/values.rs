@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 
 use repo_model::envelope::ValueFrom;
+use repo_model::text;
 use repo_model::value::ParamValue;
 use repo_model::yaml::{Field, Reader, Value};
 
 use super::place::Place;
-use super::template::{Template, is_template};
+use super::template::{Template, Text, is_template};
 
 /// Values by the parameters' names.
 pub type Values = BTreeMap<String, Given>;
@@ -27,6 +28,38 @@ pub enum Setting {
     Template(Template),
     /// The name of a file on the device that holds it.
     DeviceFile(String),
+}
+
+impl Setting {
+    /// As a file of the fleet has it, on one line and for any place in it. What can't be seen is escaped.
+    pub fn to_yaml(&self) -> String {
+        let yaml = match self {
+            Self::Literal(value) => shown_value(value),
+            Self::Template(Template::Text(text)) => quoted(text.source()),
+            Self::Template(Template::List(items)) => {
+                let item = |item: &Result<ParamValue, Text>| match item {
+                    Ok(plain) => shown_value(plain),
+                    Err(text) => quoted(text.source()),
+                };
+                format!("[{}]", items.iter().map(item).collect::<Vec<_>>().join(","))
+            }
+            Self::DeviceFile(name) => format!("{{valueFrom: {{deviceFile: {}}}}}", quoted(name)),
+        };
+        text::json(&yaml)
+    }
+}
+
+/// The value so that its type can be seen: text in quotes.
+pub(crate) fn shown_value(value: &ParamValue) -> String {
+    match value {
+        ParamValue::String(text) => quoted(text),
+        other => other.text(),
+    }
+}
+
+/// JSON's strings are YAML's too, and never mean anything else.
+fn quoted(text: &str) -> String {
+    serde_json::Value::from(text).to_string()
 }
 
 pub(super) fn values(field: Field<'_>) -> Option<Values> {

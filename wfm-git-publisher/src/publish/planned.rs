@@ -123,12 +123,12 @@ fn show(plan: FleetPlan, pass: &Pass<'_>, findings: &Findings, planned: &mut Pla
     }
 }
 
-/// What is known of each device of these files of the fleet, or of one of them, for `work`, on so many threads; with what is
+/// What is known of each device of these files of the fleet that is asked about, for `work`, on so many threads; with what is
 /// wrong in the files.
 pub fn known_devices<T: Send>(
     home: &Home,
     files: &[SourceFile],
-    only: Option<&DeviceId>,
+    is_asked: impl Fn(&DeviceId) -> bool,
     now: Timestamp,
     threads: usize,
     work: impl Fn(&Fleet, KnownOfDevice<'_>) -> T + Sync,
@@ -137,7 +137,7 @@ pub fn known_devices<T: Send>(
     let UsableFleet { fleet, problems } = usable(fleet::read_on(files, threads), &rosters)?;
     let up_to_date = UpToDateIndex::default();
     let pass = Pass::read_only(home, &rosters, &fleet, Origin::none(), now, &up_to_date);
-    let devices = fleet.devices.values().filter(|device| only.is_none_or(|only| device.id == *only)).collect();
+    let devices = fleet.devices.values().filter(|device| is_asked(&device.id)).collect();
     let known = parallel::map(devices, threads, |device: &Device| {
         let unreported = Facts { capabilities: Capabilities::Unreported, ..Facts::default() };
         match KnownDevice::read(&pass, &device.id, ledger.entry(&device.id)) {

@@ -88,7 +88,8 @@ fn judged(
     let files = source.files_on(commit, threads())?;
     let (applications, _) = read_applications(&files);
     let chosen = choose(&applications)?;
-    let (all, problems) = known_devices(&home, &files, only, Timestamp::now(), threads(), |fleet, known| {
+    let is_asked = |device: &DeviceId| only.is_none_or(|only| device == only);
+    let (all, problems) = known_devices(&home, &files, is_asked, Timestamp::now(), threads(), |fleet, known| {
         chosen.iter().map(|one| can_run(fleet, &applications, one, &known)).collect::<Vec<_>>()
     })?;
     print_errors(&problems);

@@ -13,5 +13,5 @@ pub use add::{AddedApp, add_app, check_app};
 pub use error::AppError;
 pub use git_origin::{GitOrigin, InvalidOrigin};
 pub use origin::{Origin, Version};
-pub use read::{Got, Places, get, of_fleet};
+pub use read::{Got, Places, find_app, get, of_fleet};
 pub use remove::{RemovedApp, remove_app};

@@ -12,7 +12,9 @@ use repo_git::durable::FileError;
 use super::error::AppError;
 use super::origin::{Origin, Version};
 use super::{git, oci};
-use crate::fleet::{Application, MARGO_YAML, MAX_BYTES, MAX_FILES, Package, PackageFile, read_applications};
+use crate::fleet::{
+    Application, MARGO_YAML, MAX_BYTES, MAX_FILES, Package, PackageFile, SourceFile, read_applications,
+};
 use crate::repos::{FleetRepo, Registries};
 
 /// A package, and what it is called in messages.
@@ -70,9 +72,13 @@ pub fn of_fleet(version: &Version, fleet: &FleetRepo, commit: CommitId) -> Resul
     Ok(Got { package, from: folder, revision: None, tag: None })
 }
 
-/// The usable package of the fleet that is meant; the newest one where no version is named.
 fn find(version: &Version, fleet: &FleetRepo, commit: CommitId) -> Result<Application, AppError> {
-    let (mut all, _) = read_applications(&fleet.files(commit)?);
+    find_app(version, &fleet.files(commit)?)
+}
+
+/// The usable package that is meant, among these files of the fleet; the newest one where no version is named.
+pub fn find_app(version: &Version, files: &[SourceFile]) -> Result<Application, AppError> {
+    let (mut all, _) = read_applications(files);
     all.retain(|one| one.description.id == version.application);
     let versions = all.iter().map(|one| one.description.version.clone()).collect();
     let is_meant = |one: &Application| version.version.as_ref().is_none_or(|name| one.description.version == *name);
