@@ -10,6 +10,7 @@ use wfm_git_host::ssh::{SocketError, SshdError};
 
 use crate::config::ConfigError;
 use crate::operator::app::AppError;
+use crate::operator::deploy::DeployError;
 use crate::operator::trust::TrustError;
 use crate::operator::{
     AddError, ApproveDeviceError, ApproveError, ClonesError, DeviceFileError, EnrollError, InitError, JoinError,
@@ -159,6 +160,9 @@ fn hint(error: &(dyn Error + 'static)) -> Option<String> {
         return error.hint();
     }
     if let Some(error) = error.downcast_ref::<ClonesError>() {
+        return error.hint();
+    }
+    if let Some(error) = error.downcast_ref::<DeployError>() {
         return error.hint();
     }
     let others = || {

@@ -5,6 +5,7 @@ mod app;
 mod approve;
 mod audit;
 mod backup;
+mod deploy;
 mod device;
 mod enroll;
 mod explain;
@@ -102,6 +103,7 @@ enum Command {
     Account(account::Command),
     #[command(subcommand)]
     App(app::Command),
+    Deploy(deploy::Args),
     Status(status::Args),
     #[command(subcommand)]
     Rollout(rollout::Command),
@@ -243,6 +245,7 @@ fn run(args: Args) -> Result<u8, Failure> {
         Command::Token(command) => token::run(&place, command),
         Command::Account(command) => account::run(&place, command),
         Command::App(command) => app::run(&place, command),
+        Command::Deploy(args) => deploy::run(&place, &args),
         Command::Status(args) => status::run(&place, &args),
         Command::Rollout(command) => rollout::run(&place, command),
         Command::Approve(args) => approve::run(&place, &args),

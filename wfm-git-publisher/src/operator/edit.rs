@@ -12,7 +12,7 @@ pub(super) fn set_list(text: &str, key: &str, items: &[String]) -> Option<String
     let mut lines: Vec<&str> = text.lines().collect();
     match top_level(text, key)? {
         Some(line) => {
-            let end = line + 1 + lines[line + 1..].iter().take_while(|line| belongs(line)).count();
+            let end = line + 1 + lines.get(line + 1..)?.iter().take_while(|line| belongs(line)).count();
             lines.splice(line..end, block.iter().map(String::as_str));
         }
         None => lines.extend(block.iter().map(String::as_str)),
@@ -44,6 +44,86 @@ pub(super) fn set_id(text: &str, id: &str) -> Option<String> {
     let line = format!("id: {id}");
     lines.insert(first.min(lines.len()), &line);
     Some(lines.join("\n") + "\n")
+}
+
+/// The text with `key` of the top-level mapping `section` set to `value`, which is one line: an old value is replaced where it
+/// stands, with its comment kept, and a new one goes to the end of the section. `key` is as YAML has it. `None` as with
+/// [`set_list`].
+pub(super) fn set_entry(text: &str, section: &str, key: &str, value: &str) -> Option<String> {
+    let node = parse("", text.as_bytes(), &Limits::FLEET).ok()?;
+    let Value::Mapping(sections) = &node.value else { return None };
+    let mut lines: Vec<String> = text.split_inclusive('\n').map(str::to_owned).collect();
+    let end = if text.contains("\r\n") { "\r\n" } else { "\n" };
+    if let Some(last) = lines.last_mut().filter(|last| !last.ends_with('\n')) {
+        last.push_str(end);
+    }
+    let Some((name, entries)) = sections.iter().find(|(name, _)| name.text() == Some(section)) else {
+        lines.push(format!("{section}:{end}  {key}: {value}{end}"));
+        return Some(lines.concat());
+    };
+    let entries = match &entries.value {
+        Value::Mapping(entries) if entries.iter().all(|(key, _)| key.span.line > name.span.line) => entries.as_slice(),
+        Value::Null => &[],
+        _ => return None,
+    };
+    let indent = " ".repeat(entries.first().map_or(2, |(key, _)| key.span.column.saturating_sub(1)));
+    let wanted = parse("", key.as_bytes(), &Limits::FLEET).ok()?;
+    match entries.iter().find(|(name, _)| name.text() == wanted.text()) {
+        Some((name, old)) => {
+            let first = name.span.line.checked_sub(1)?;
+            let line = lines.get(first)?;
+            let is_one = old.span.line == name.span.line;
+            let begin = line.char_indices().nth(old.span.column.checked_sub(1)?).map(|(at, _)| at).filter(|_| is_one);
+            let head = begin.map_or_else(|| format!("{indent}{key}: "), |begin| line[..begin].to_owned());
+            let last = last_line(&lines, first, indent.len());
+            let tail = begin.filter(|_| last == first).map_or("", |begin| comment(line[begin..].trim_end()));
+            let new = format!("{head}{value}{tail}{end}");
+            lines.splice(first..=last, [new]);
+        }
+        None => {
+            let last = entries.last().map_or(name.span.line, |(key, _)| key.span.line).checked_sub(1)?;
+            let last = if entries.is_empty() { last } else { last_line(&lines, last, indent.len()) };
+            lines.insert((last + 1).min(lines.len()), format!("{indent}{key}: {value}{end}"));
+        }
+    }
+    Some(lines.concat())
+}
+
+/// The last line of an entry that begins at a line, both from 0: what is indented deeper than it, or is an item at its own
+/// indentation, but for comments and empty lines at the end.
+fn last_line(lines: &[String], first: usize, indent: usize) -> usize {
+    let depth = |line: &str| line.len() - line.trim_start_matches(' ').len();
+    let is_content = |line: &str| !line.trim().is_empty() && !line.trim_start().starts_with('#');
+    let is_inside = |line: &String| {
+        !is_content(line) || depth(line) > indent || (depth(line) == indent && line.trim_start().starts_with("- "))
+    };
+    // Where the parser knows other line breaks there may be fewer lines.
+    let inside = lines.get(first + 1..).unwrap_or_default().iter().take_while(|line| is_inside(line));
+    let content = inside.enumerate().filter(|(_, line)| is_content(line)).last();
+    content.map_or(first, |(offset, _)| first + 1 + offset)
+}
+
+/// The comment behind a value on its line, with the space in front of it; empty if there is none.
+fn comment(text: &str) -> &str {
+    let quotes = text.starts_with(['"', '\'', '[', '{']);
+    let (mut quote, mut before, mut is_escaped) = (None, ' ', false);
+    for (at, c) in text.char_indices() {
+        match quote {
+            Some('"') if c == '\\' && !is_escaped => {
+                is_escaped = true;
+                continue;
+            }
+            Some(open) if c == open && !is_escaped => quote = None,
+            None if quotes && (c == '"' || c == '\'') => quote = Some(c),
+            None if c == '#' && before.is_whitespace() => {
+                let value = text[..at].trim_end().len();
+                return &text[value..];
+            }
+            _ => {}
+        }
+        (before, is_escaped) = (c, false);
+    }
+    ""
 }
 
 /// Whether a line below `key:` is part of its list: indented, an item, or empty. A comment at the edge is the next

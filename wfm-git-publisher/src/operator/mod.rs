@@ -1,5 +1,5 @@
 //! What changes the operators' own repository: a new fleet, a new device, a device's key, one that waits, missing ids,
-//! application packages. And the roster, which is the roots' word.
+//! application packages, deployments. And the roster, which is the roots' word.
 //!
 //! Text that people wrote keeps its comments: an edit touches a few lines and is checked by reading the result. Commits
 //! are made with stock `git`, so that hooks, signing and identity are the operator's own.
@@ -14,6 +14,7 @@ mod approve_batch;
 mod approve_device;
 mod batch;
 mod clones;
+pub mod deploy;
 mod device_file;
 mod edit;
 mod enroll;

@@ -199,6 +199,21 @@ fn each_code_in_the_documentation_is_that_of_a_real_run() {
             code(&lab, &["app", "remove", "counter@1.0.0"])
         }),
         ("app remove", "the version is used, or isn't there", &|| code(&good(), &["app", "remove", "hello@1.0.0"])),
+        ("deploy", "the file is written and committed", &|| {
+            code(&good(), &["deploy", "hello", "--name", "b", "--targets", "*", "--yes"])
+        }),
+        ("deploy", "`validate` would refuse it, or the deployment is there", &|| {
+            let wrong = ["deploy", "hello", "--name", "b", "--targets", "*", "--set", "interval=0", "--yes"];
+            code(&good(), &wrong).min(code(&good(), &["deploy", "hello", "--targets", "*", "--yes"]))
+        }),
+        ("deploy", "nobody says yes", &|| code(&good(), &["deploy", "hello", "--name", "b", "--targets", "*"])),
+        ("deploy edit", "the file is written and committed, or says so already", &|| {
+            let (lab, args) = (good(), ["deploy", "edit", "hello", "--set", "interval=7", "--yes"]);
+            code(&lab, &args).max(code(&lab, &args))
+        }),
+        ("deploy edit", "the deployment isn't there, or its file can't be edited", &|| {
+            code(&good(), &["deploy", "edit", "none", "--yes"])
+        }),
         ("plan", "who has to agree didn't (signers.yaml)", &|| code(&unagreed(), &["plan"])),
         ("publish", "who has to agree didn't (signers.yaml)", &|| code(&unagreed(), &["publish"])),
         ("approve", "the commit is approved, now or before", &|| {

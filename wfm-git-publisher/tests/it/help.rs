@@ -298,6 +298,8 @@ fn every_command_that_prints_has_json() {
         (&["device", "add", "press-01"], "/joinFile"),
         (&["device", "enroll", "press-01", &line], "/fingerprint"),
         (&["device", "join", "press-01"], "/joinFile"),
+        (&["deploy", "hello", "--name", "second", "--device", "press-01", "--yes"], "/questions/0/section"),
+        (&["deploy", "edit", "second", "--set", "interval=7", "--yes"], "/text"),
         (&["device", "list"], "/devices/0/labels"),
         (&["device", "pending"], "/pending"),
         (&["enroll", "close"], "/until"),

@@ -12,6 +12,7 @@ mod cli;
 mod clocks;
 mod crash;
 mod damage;
+mod deploy;
 mod device_list;
 mod doubts;
 mod emergency;

@@ -1,0 +1,254 @@
+//! What a deployment's file would come to, before it is written: who gets it, who can't run it, what would be published; and its
+//! commit, once a person agrees.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::io::{BufRead, Write};
+
+use jiff::Timestamp;
+use repo_git::CommitId;
+use repo_model::problem::{Problem, Problems};
+use repo_model::{DeploymentName, DeviceId, text};
+use serde_json::{Value, json};
+
+use super::super::{Place, problems_json, threads, with_options};
+use super::ask::{Dialog, count, named};
+use super::options::{AnswerArgs, Said};
+use crate::error::{Failure, warning};
+use crate::explain::{Answer, CanRun, can_run};
+use crate::fleet::{self, Application, Fleet, Reading, SourceFile, read_applications};
+use crate::operator::deploy::{DeploymentFile, Question, questions};
+use crate::plan::{Allowed, Blocked, Shown, to_json, to_text};
+use crate::publish::{self, Planned, RolloutProgress, known_devices};
+use crate::render::problems_of;
+use crate::repos::{Home, Registries};
+
+/// A deployment's file that isn't written yet.
+pub(super) struct Proposal<'a> {
+    pub(super) place: &'a Place,
+    /// The commit of the fleet that was looked at.
+    pub(super) head: CommitId,
+    pub(super) id: &'a DeploymentName,
+    pub(super) application: &'a Application,
+    /// As the file says it.
+    pub(super) profile: Option<&'a str>,
+    pub(super) file: &'a DeploymentFile,
+    pub(super) text: String,
+    /// The message of the commit.
+    pub(super) message: String,
+    pub(super) said: &'a Said,
+    /// The fleet at that commit, and what is read of it.
+    pub(super) files: &'a [SourceFile],
+    pub(super) before: &'a Reading,
+}
+
+/// What it would come to.
+struct Judged {
+    /// The devices that get it.
+    devices: Vec<DeviceId>,
+    /// Those that have it by the last commit, and wouldn't any more.
+    leaving: Vec<DeviceId>,
+    /// What is known of the devices that get it; nothing where the publisher's home isn't here.
+    answers: Vec<CanRun>,
+    /// What would be published for all of these; absent likewise.
+    planned: Option<Planned>,
+    /// What would be wrong in the fleet that isn't now; and what is doubtful in this file.
+    problems: Problems,
+    /// What couldn't be published that can be now.
+    blocked: Vec<Blocked>,
+}
+
+impl Proposal<'_> {
+    /// Shows what it would come to, has a person agree, and writes and commits it.
+    pub(super) fn conclude<R: BufRead, W: Write>(
+        &self,
+        args: &AnswerArgs,
+        dialog: Option<&mut Dialog<R, W>>,
+    ) -> Result<u8, Failure> {
+        self.file.check(&self.text)?;
+        let judged = self.judge()?;
+        judged.problems.warnings().for_each(|problem| eprint!("{}", warning(problem)));
+        if !args.output.is_json() {
+            super::super::print(&self.page(&judged));
+        }
+        self.check(&judged)?;
+        let agreed = match dialog {
+            Some(dialog) => dialog.confirm(&format!("Write {} and commit it?", self.file.file))?,
+            None => args.yes,
+        };
+        if agreed {
+            self.file.write(self.head, &self.text, &self.message)?;
+        }
+        let next = if agreed { self.place.next_push()? } else { "" };
+        let done = if agreed { format!("{} is committed\n{next}", self.file.file) } else { String::new() };
+        args.output.print(&done, || self.json(&judged, agreed));
+        if agreed { Ok(0) } else { Err(Failure::new("nothing is written").hint("--yes writes it without asking")) }
+    }
+
+    /// Reads the fleet with the file in it, as the commit would have it, and compares it with what devices have.
+    fn judge(&self) -> Result<Judged, Failure> {
+        let mut files = self.files.to_vec();
+        files.retain(|file| file.path != self.file.file);
+        files.push(SourceFile::plain(&self.file.file, self.text.as_str()));
+        let after = fleet::read_on(&files, threads());
+        let mut problems = self.new_in(&self.before.problems, &after.problems);
+        let Some(fleet) = after.fleet.as_ref().filter(|fleet| fleet.deployments.contains_key(self.id)) else {
+            return Err(self.refused(&problems, &[]));
+        };
+        let devices = meant(fleet, self.id);
+        let before = self.before.fleet.as_ref().map(|fleet| meant(fleet, self.id)).unwrap_or_default();
+        let leaving: Vec<_> = before.into_iter().filter(|device| !devices.contains(device)).collect();
+        let touched: Vec<_> = devices.iter().chain(&leaving).cloned().collect();
+        let home = self.place.home()?;
+        let has_home = home.check_ledger().is_ok();
+        let mut blocked = Vec::new();
+        let (mut planned, mut answers) = (None, Vec::new());
+        if !has_home {
+            eprintln!("note: there is no publisher's home here, so what devices have is not looked at");
+            let found = problems_of(fleet, threads());
+            let before = self.before.fleet.as_ref().filter(|_| found.has_errors());
+            let before = before.map(|fleet| problems_of(fleet, threads())).unwrap_or_default();
+            problems.extend(self.new_in(&before, &found));
+        } else if !touched.is_empty() {
+            let after = check(&home, &files, &touched)?;
+            let is_wrong = after.problems.has_errors() || !errors(&after).is_empty();
+            let before = is_wrong.then(|| check(&home, self.files, &touched)).transpose()?;
+            problems = self.new_in(before.as_ref().map_or(&Problems::default(), |one| &one.problems), &after.problems);
+            let known = before.as_ref().map(errors).unwrap_or_default();
+            let same = |one: &Blocked, other: &Blocked| {
+                (&one.device, &one.deployment, one.code) == (&other.device, &other.deployment, other.code)
+            };
+            blocked =
+                errors(&after).into_iter().filter(|one| !known.iter().any(|other| same(one, other))).cloned().collect();
+            answers = self.answers(&home, &files, &devices)?;
+            planned = Some(after);
+        }
+        Ok(Judged { devices, leaving, answers, planned, problems, blocked })
+    }
+
+    /// What is wrong after and wasn't before, by the options that it comes from; and what is doubtful in this file.
+    fn new_in(&self, before: &Problems, after: &Problems) -> Problems {
+        let known: BTreeSet<_> = before.errors().map(ToString::to_string).collect();
+        let new = after.errors().filter(|problem| !known.contains(&problem.to_string()));
+        let doubts = after.warnings().filter(|problem| problem.file == self.file.file);
+        Problems(new.chain(doubts).map(|problem| self.said.by_option(problem, &self.file.file)).collect())
+    }
+
+    fn answers(&self, home: &Home, files: &[SourceFile], devices: &[DeviceId]) -> Result<Vec<CanRun>, Failure> {
+        let (applications, _) = read_applications(files);
+        let is_asked = |device: &DeviceId| devices.contains(device);
+        let (answers, _) = known_devices(home, files, is_asked, Timestamp::now(), threads(), |fleet, known| {
+            let deployment = fleet.deployments.get(self.id)?;
+            Some(can_run(fleet, &applications, &deployment.on(known.device).application, &known))
+        })?;
+        Ok(answers.into_iter().flatten().collect())
+    }
+
+    fn check(&self, judged: &Judged) -> Result<(), Failure> {
+        match judged.problems.has_errors() || !judged.blocked.is_empty() {
+            true => Err(self.refused(&judged.problems, &judged.blocked)),
+            false => Ok(()),
+        }
+    }
+
+    fn refused(&self, problems: &Problems, blocked: &[Blocked]) -> Failure {
+        let mut all = Problems(problems.errors().cloned().collect());
+        for one in blocked.iter().filter(|one| !one.is_shown_as_problem()) {
+            let device = one.device.as_ref().map_or_else(|| "the fleet".to_owned(), |id| format!("device `{id}`"));
+            let problem = Problem::error(device, one.message.clone());
+            all.push(one.hint.iter().fold(problem, |problem, hint| problem.hint(hint)));
+        }
+        let failure = Failure::new(format!("`{}` can't be deployed like this, and nothing is written", self.id));
+        failure.problems(&all)
+    }
+
+    fn page(&self, judged: &Judged) -> String {
+        let names = |devices: &[DeviceId]| named(&devices.iter().map(ToString::to_string).collect::<Vec<_>>());
+        let (app, version) = self.application.key();
+        let mut page = format!("{}: {app}@{} on {}", self.id, text::line(&version), count(judged.devices.len()));
+        let _ = match judged.devices.as_slice() {
+            [] => writeln!(page),
+            devices => writeln!(page, ": {}", names(devices)),
+        };
+        if !judged.leaving.is_empty() {
+            let _ = writeln!(page, "  not any more on {}: {}", count(judged.leaving.len()), names(&judged.leaving));
+        }
+        for one in &judged.answers {
+            if let Some((word, why)) = self.why_not(one) {
+                let _ = writeln!(page, "  {} {word}: {}", one.device, text::line(&why));
+            }
+        }
+        if let Some(planned) = &judged.planned {
+            let rollouts = planned.rollouts.as_ref().map(RolloutProgress::to_text).unwrap_or_default();
+            let _ = write!(page, "\n{rollouts}{}", to_text(&planned.devices));
+        }
+        page
+    }
+
+    /// Why a device can't run it, or why that isn't known.
+    fn why_not(&self, one: &CanRun) -> Option<(&'static str, String)> {
+        let named = super::named(self.profile);
+        let against: Vec<_> = one.against.iter().filter(|fit| named.is_none_or(|id| fit.profile == id)).collect();
+        let word = match one.answer {
+            Answer::Unknown => "isn't known to run it",
+            Answer::No => "can't run it",
+            // Another profile fits than the one that is named.
+            Answer::Yes | Answer::Runs if named.is_some() && !against.is_empty() => "can't run it",
+            Answer::Yes | Answer::Runs => return None,
+        };
+        let against = against.iter().map(|fit| format!("{}: {}", fit.profile, fit.reasons.join("; ")));
+        Some((word, one.reasons.iter().cloned().chain(against).collect::<Vec<_>>().join("; ")))
+    }
+
+    fn json(&self, judged: &Judged, committed: bool) -> Value {
+        let (application, version) = self.application.key();
+        let devices: Vec<_> = match judged.answers.as_slice() {
+            [] => judged.devices.iter().map(|device| json!({ "device": device })).collect(),
+            answers => answers.iter().map(|one| json!(one)).collect(),
+        };
+        let question = |one: &Question<'_>| {
+            let parameter = &one.setting.parameter;
+            json!({
+                "section": one.section,
+                "parameter": parameter,
+                "name": one.setting.name,
+                "description": one.setting.description,
+                "immutable": one.setting.immutable,
+                "rule": self.application.rules.get(parameter).map(|rule| &rule.schema),
+                "default": one.default,
+            })
+        };
+        let questions = questions(self.application, super::named(self.profile));
+        json!({
+            "deployment": self.id,
+            "application": application,
+            "version": version,
+            "file": self.file.file,
+            "text": self.text,
+            "questions": questions.iter().map(question).collect::<Vec<_>>(),
+            "devices": devices,
+            "leaving": judged.leaving,
+            "plan": judged.planned.as_ref().map(|planned| to_json(&planned.devices)),
+            "rollouts": judged.planned.as_ref().and_then(|one| one.rollouts.as_ref()).map(RolloutProgress::to_json),
+            "problems": problems_json(&judged.problems),
+            "committed": committed,
+        })
+    }
+}
+
+/// What `publish` would do for these devices once the files are committed.
+fn check(home: &Home, files: &[SourceFile], devices: &[DeviceId]) -> Result<Planned, Failure> {
+    let registries = Registries::new(Default::default());
+    Ok(with_options(&registries, None, devices, Allowed::default(), |options| publish::check(home, files, &options))?)
+}
+
+fn errors(planned: &Planned) -> Vec<&Blocked> {
+    planned.devices.iter().flat_map(Shown::blocked).filter(|one| one.code.is_error()).collect()
+}
+
+/// The devices that get a deployment.
+fn meant(fleet: &Fleet, id: &DeploymentName) -> Vec<DeviceId> {
+    let deployment = fleet.deployments.get(id);
+    let meant = fleet.devices.values().filter(|device| deployment.is_some_and(|one| one.is_for(device)));
+    meant.map(|device| device.id.clone()).collect()
+}

@@ -1,0 +1,16 @@
+//! A deployment's file as this program writes it: what a person answered, in the form that the documentation teaches, or an
+//! edit of what is there; as one commit of that file alone.
+
+mod answer;
+mod edit;
+mod questions;
+mod target;
+mod text;
+mod write;
+
+pub use answer::given;
+pub use edit::{DeploymentEdit, edited};
+pub use questions::{Question, questions};
+pub use target::{InvalidTarget, Target, selectors};
+pub use text::NewDeployment;
+pub use write::{DeployError, DeploymentFile};
