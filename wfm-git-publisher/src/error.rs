@@ -277,7 +277,7 @@ fn retire_hint(error: &(dyn Error + 'static)) -> Option<String> {
 }
 
 fn approve_device_hint(error: &(dyn Error + 'static)) -> Option<String> {
-    let anew = "on the device run `device-syncer enroll` again: it shows another code";
+    let anew = "on the device run `device-syncer enroll` (or `rekey`) again: it asks anew";
     match error.downcast_ref()? {
         ApproveDeviceError::NoCode(_) => Some(
             "read it from the device once more; a code lasts for an hour, then the device shows another one. If the device \
@@ -294,6 +294,18 @@ fn approve_device_hint(error: &(dyn Error + 'static)) -> Option<String> {
                 .to_owned(),
         ),
         ApproveDeviceError::Rejected => Some(anew.to_owned()),
+        ApproveDeviceError::NoNumber(_) => {
+            Some("`device pending` shows the numbers; a device that shows a code is approved by that".to_owned())
+        }
+        ApproveDeviceError::OtherDevice { .. } => Some("`device pending` shows what waits now".to_owned()),
+        ApproveDeviceError::Several { .. } => Some(
+            "`device-syncer rekey` on the device shows which key is its own; `device reject NUMBER` turns away the others, and \
+             whoever made them has the device's key: look for how"
+                .to_owned(),
+        ),
+        ApproveDeviceError::OldKey { .. } => {
+            Some("`device reject` turns it away; then `device-syncer rekey` on the device asks anew".to_owned())
+        }
         ApproveDeviceError::OldRoster => Some(format!("open enrolments anew with `enroll open`; then {anew}")),
         ApproveDeviceError::Answered(device) => Some(format!("give --id {device}, which completes what was cut off")),
         ApproveDeviceError::Exists { file, .. } => Some(format!("change the labels in {file}, and leave --label out here")),

@@ -27,6 +27,10 @@ pub trait Publisher: Debug + Send + Sync + 'static {
     /// again changes nothing.
     fn readmit(&self, claim: &Claim) -> Result<Approved, ReadmitError>;
 
+    /// The device that may ask for a new key with this claim, whose both keys were proven: the published state lists the old one,
+    /// and no person ended its account.
+    fn may_rekey(&self, claim: &Claim) -> Result<DeviceId, ReadmitError>;
+
     /// Sets the damaged repository of a device aside, and rebuilds it from what of it can be read.
     fn rebuild(&self, repository: &Path) -> Result<(), Reason>;
 
@@ -61,7 +65,7 @@ impl AuditIndex {
     pub const LAYOUT: u64 = 1;
 }
 
-/// A device isn't let in again.
+/// A device isn't let in again, or gets no new key.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadmitError {
     /// It is no device of this fleet, or may not.

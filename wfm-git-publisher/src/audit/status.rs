@@ -98,11 +98,6 @@ impl StatusJudge {
                 return (None, found);
             }
         };
-        if self.signer.as_ref() != Some(signer) {
-            // With a new key a device is on a new disk, where nothing is at first.
-            (self.states, self.versions) = Default::default();
-            self.signer = Some(signer.clone());
-        }
         let named = answers.published().map(|published| &published.named);
         let status = match Status::read(device, &told.message, told.files, named) {
             Ok(status) => status,
@@ -111,6 +106,13 @@ impl StatusJudge {
                 return (None, found);
             }
         };
+        if self.signer.as_ref() != Some(signer) {
+            // With another key it is a new disk, where nothing is at first; but an installation may get a new key, and goes on.
+            if self.instances.1.last() != Some(&status.syncer.instance) {
+                (self.states, self.versions) = Default::default();
+            }
+            self.signer = Some(signer.clone());
+        }
         let is_told = matches!(answers, Answers::Refused(_) | Answers::Lost);
         let doubts = status.doubts.iter().filter(|doubt| !(is_told && doubt.code == DESIRED_UNKNOWN));
         found.extend(doubts.map(|doubt| Found::doubt(told.branch, told.id, doubt)));

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use jiff::{SignedDuration, Timestamp};
 use repo_git::sign::openssh;
-use repo_model::enrolment::{Claim, Code};
+use repo_model::enrolment::{Claim, Code, Kind};
 use repo_model::{DeviceId, error_chain};
 use serde_json::{Value, json};
 use wfm_git_host::accounts::Store;
@@ -14,8 +14,8 @@ use super::{OutputArgs, Place, account, enroll, label, table};
 use crate::error::{Failure, USER};
 use crate::fleet::{self, SourceFile, Token};
 use crate::operator::{
-    Batch, BatchApproval, BatchWord, Candidate, DeviceApproval, TakenIn, Word, approve_batch, approve_device, conflict,
-    counts, waiting_with,
+    Batch, BatchApproval, BatchWord, Candidate, DeviceApproval, RekeyWord, TakenIn, Word, approve_batch,
+    approve_device, approve_rekey, conflict, counts, rekey_note, waiting_with,
 };
 use crate::repos::{Control, Home};
 
@@ -23,7 +23,7 @@ use crate::repos::{Control, Home};
 ///
 /// What a device says of itself is its own word; only that it has the key was proven. The code isn't shown: it is read from
 /// the device, because whoever copies it from here compares nothing. Of a device that came by a batch token it says as what
-/// it would be taken in.
+/// it would be taken in. A device that asks for a new key (`device-syncer rekey`) proved its old one, and needs no code.
 ///
 ///   wfm-git-publisher device pending
 #[derive(Debug, clap::Args)]
@@ -33,7 +33,7 @@ pub(super) struct PendingArgs {
     output: OutputArgs,
 }
 
-/// Takes in the device that shows this code, or all that wait with a batch token
+/// Takes in the device that shows this code, or all that wait with a batch token; or a device's new key
 ///
 /// Read the code from the device itself: that it is the same here says that nobody is between the two. Writes the
 /// device's file with its key and commits it, makes its repository and its account, and answers the device, which then has
@@ -46,15 +46,24 @@ pub(super) struct PendingArgs {
 /// `device pending` before. Whoever can't be taken in is named with the reason, and the exit code is 1 then.
 ///
 ///   wfm-git-publisher device approve --token graz --expect 48
+///
+/// With --number a device that is in the fleet gets the new key that it asked for with its old one. Compare the fingerprint with
+/// what `device-syncer rekey` shows there. The old secret of its account ends at once, and the old key with the next `publish`.
+///
+///   wfm-git-publisher device approve --number 6 --id press-07
 #[derive(Debug, clap::Args)]
 #[command(verbatim_doc_comment)]
 pub(super) struct ApproveArgs {
     /// What the device shows; case and dashes don't count
-    #[arg(required_unless_present = "token", requires = "id")]
+    #[arg(required_unless_present_any = ["token", "number"], requires = "id")]
     code: Option<Code>,
 
+    /// The new key that `device pending` shows with this number
+    #[arg(long, value_name = "NUMBER", requires = "id", conflicts_with_all = ["code", "token", "labels", "ttl"])]
+    number: Option<u64>,
+
     /// As which device: letters, digits and `. _ ~ -`, in parts divided by `/`
-    #[arg(long, value_name = "ID", requires = "code")]
+    #[arg(long, value_name = "ID")]
     id: Option<DeviceId>,
 
     /// All that wait with this token
@@ -128,17 +137,21 @@ pub(super) fn run(place: &Place, args: &PendingArgs) -> Result<u8, Failure> {
     let head: String = std::iter::once(head).chain(tokens.iter().map(of_token)).collect();
     let candidate = |one: &Waiting| by_token.iter().find(|candidate| candidate.waiting.request == one.request);
     let mut rows = vec![["NUMBER", "AGE", "FROM", "SAYS THAT IT IS", "KEY", "NOTE"].map(str::to_owned)];
-    rows.extend(undecided.iter().map(|one| row(one, candidate(one), &files, now)));
+    rows.extend(undecided.iter().map(|one| row(one, candidate(one), (&files, &listed), now)));
     let body = if undecided.is_empty() { "no device waits\n".to_owned() } else { table(&rows) };
-    let codes = undecided.iter().any(|one| one.token.is_none());
-    let codes = codes.then(|| "\nRead the code from the device: device approve CODE --id ID\n".to_owned());
+    let waits = |kind: Kind| undecided.iter().any(|one| one.kind() == kind);
+    let by_number = "\nA new key, if the device shows the same: device approve --number NUMBER --id ID\n";
+    let codes = [
+        waits(Kind::Code).then(|| "\nRead the code from the device: device approve CODE --id ID\n".to_owned()),
+        waits(Kind::Known).then(|| by_number.to_owned()),
+    ];
     let mut names: Vec<_> = undecided.iter().filter_map(|one| one.token.as_ref()).map(|by| &by.name).collect();
     names.sort();
     names.dedup();
     let names = names.into_iter().map(|name| format!("\nAll with the token {name}: device approve --token {name}\n"));
-    let more: String = codes.into_iter().chain(names).collect();
+    let more: String = codes.into_iter().flatten().chain(names).collect();
     args.output.print(&format!("{head}{body}{more}"), || {
-        let shown: Vec<_> = undecided.iter().map(|one| shown(one, candidate(one), &files)).collect();
+        let shown: Vec<_> = undecided.iter().map(|one| shown(one, candidate(one), (&files, &listed))).collect();
         json!({ "openUntil": open, "pending": shown })
     });
     Ok(0)
@@ -162,12 +175,18 @@ fn by_token(home: &Home, files: &[SourceFile], listed: &[Waiting]) -> Result<Vec
     Ok(judged)
 }
 
-fn row(one: &Waiting, candidate: Option<&Candidate>, files: &[SourceFile], now: Timestamp) -> [String; 6] {
+fn row(
+    one: &Waiting,
+    candidate: Option<&Candidate>,
+    (files, listed): (&[SourceFile], &[Waiting]),
+    now: Timestamp,
+) -> [String; 6] {
     let age = now.duration_since(one.received).max(SignedDuration::ZERO);
     let age = if age.as_mins() > 0 { format!("{} min", age.as_mins()) } else { format!("{} s", age.as_secs()) };
     let (says, key, note) = match one.claim() {
         Ok(claim) => {
-            let note = candidate.map_or_else(|| conflict(files, &claim).unwrap_or_default(), note);
+            let other = || rekey_note(files, listed, one, &claim).or_else(|| conflict(files, &claim));
+            let note = candidate.map_or_else(|| other().unwrap_or_default(), note);
             (says(&claim), openssh::fingerprint(&claim.key), note)
         }
         Err(error) => (String::new(), String::new(), error_chain(&error)),
@@ -193,29 +212,37 @@ pub(super) fn says(claim: &Claim) -> String {
     if parts.is_empty() { "-".to_owned() } else { parts.join(", ") }
 }
 
-fn shown(one: &Waiting, candidate: Option<&Candidate>, files: &[SourceFile]) -> Value {
+fn shown(one: &Waiting, candidate: Option<&Candidate>, (files, listed): (&[SourceFile], &[Waiting])) -> Value {
     let claim = one.claim().ok();
+    let is_new = one.kind() == Kind::Code;
+    let rekey = claim.as_ref().and_then(|claim| rekey_note(files, listed, one, claim));
     json!({
         "number": one.number,
         "received": one.received,
         "address": one.address,
         "fingerprint": claim.as_ref().map(|claim| openssh::fingerprint(&claim.key)),
         "token": one.token.as_ref().map(|token| &token.name),
-        "device": candidate.and_then(|candidate| candidate.device.as_ref()),
-        "note": candidate.and_then(|candidate| candidate.note.as_ref()),
+        "device": candidate.and_then(|candidate| candidate.device.as_ref()).or(one.rekeys.as_ref()),
+        "note": candidate.and_then(|candidate| candidate.note.as_ref()).or(rekey.as_ref()),
         "problem": candidate.and_then(|candidate| candidate.problem.as_ref()),
-        "conflict": claim.as_ref().filter(|_| one.token.is_none()).and_then(|claim| conflict(files, claim)),
+        "conflict": claim.as_ref().filter(|_| is_new).and_then(|claim| conflict(files, claim)),
         "claim": claim,
     })
 }
 
 pub(super) fn run_approve(place: &Place, args: ApproveArgs) -> Result<u8, Failure> {
     let (home, serve) = (place.home()?, enroll::serve(place)?);
-    let ApproveArgs { code, id, token, expect, labels, ttl, output } = args;
+    let ApproveArgs { code, number, id, token, expect, labels, ttl, output } = args;
     if let Some(token) = token {
         let word = BatchWord { token, expect, ttl: ttl.0 };
         let approval = approve_batch(&place.work_tree()?, &home, &serve, &word, Timestamp::now())?;
         return tell_batch(place, &word.token, &approval, output);
+    }
+    if let (Some(number), Some(device)) = (number, id.clone()) {
+        let word = RekeyWord { number, device };
+        let approval = approve_rekey(&place.work_tree()?, &home, &serve, &word, Timestamp::now())?;
+        let said = if approval.was_there { "was given its new key before," } else { "is given its new key," };
+        return tell(place, &word.device, &approval, (said, "its old key ends with the next publish\n"), output);
     }
     let (Some(code), Some(id)) = (code, id) else { return Err(Failure::new("CODE and --id belong together")) };
     let word = Word { code, device: id, labels: labels.into_iter().collect(), ttl: ttl.0, replace: false };

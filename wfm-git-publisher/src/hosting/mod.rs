@@ -63,6 +63,10 @@ impl Publisher for HostedHome {
         self.let_in_again(claim)
     }
 
+    fn may_rekey(&self, claim: &Claim) -> Result<DeviceId, ReadmitError> {
+        self.known_by_old_key(claim)
+    }
+
     fn rebuild(&self, repository: &Path) -> Result<(), Reason> {
         repair_at(repository)?;
         Ok(())

@@ -149,7 +149,8 @@ impl Fleet<'_> {
         }
         let mut taken = Vec::new();
         for Planned { device, file, candidate: Candidate { waiting, claim, note, .. } } in planned {
-            let given = Taken { device: &device, ttl: Some(TTL), home, serve, ledger: &ledger, rosters: &rosters };
+            let given =
+                Taken { device: &device, ttl: Some(Some(TTL)), home, serve, ledger: &ledger, rosters: &rosters };
             complete(claims, waiting, &claim, &given, now)?;
             let fingerprint = openssh::fingerprint(&claim.key);
             taken.push(TakenIn { device, file, fingerprint, serial: claim.serial, note });

@@ -118,7 +118,7 @@ pub fn approve_batch(
     }
     for Planned { device, file, candidate, .. } in planned {
         let Candidate { waiting, claim, note, .. } = candidate;
-        let taken = Taken { device: &device, ttl: word.ttl, home, serve, ledger: &ledger, rosters: &rosters };
+        let taken = Taken { device: &device, ttl: Some(word.ttl), home, serve, ledger: &ledger, rosters: &rosters };
         complete(&claims, waiting, &claim, &taken, now)?;
         let fingerprint = openssh::fingerprint(&claim.key);
         done.taken.push(TakenIn { device, file, fingerprint, serial: claim.serial, note });

@@ -8,7 +8,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use repo_git::durable::{self, FileError};
 use repo_git::sign::openssh;
-use repo_model::enrolment::{Approved, Claim, Code};
+use repo_model::enrolment::{Approved, Claim, Code, Kind};
 use repo_model::problem::Problems;
 use repo_model::{DeviceId, KeyText};
 use wfm_git_host::Settings;
@@ -70,8 +70,18 @@ pub enum ApproveDeviceError {
     Unexpected { token: String, waiting: usize, expected: usize },
     #[error("no device that waits here shows the code {0}")]
     NoCode(Code),
-    #[error("the device that shows this code was rejected")]
+    #[error("the device was rejected")]
     Rejected,
+    #[error("no new key of a device waits here with the number {0}")]
+    NoNumber(u64),
+    #[error("number {number} is a new key of `{device}`")]
+    OtherDevice { number: u64, device: DeviceId },
+    /// Only one of those who ask has the device, and the other has its old key, too.
+    #[error("`{device}` asks for several new keys: numbers {numbers}")]
+    Several { device: DeviceId, numbers: String },
+    /// It got another one since it asked.
+    #[error("the key that vouches for the new one isn't that of `{device}` any more: {file}")]
+    OldKey { device: DeviceId, file: String },
     #[error("the device that shows this code was approved as `{0}`")]
     Answered(DeviceId),
     /// The device pins a roster that isn't the newest.
@@ -113,8 +123,8 @@ pub fn approve_device(
     now: Timestamp,
 ) -> Result<DeviceApproval, ApproveDeviceError> {
     let claims = Claims::new(home.enrolments());
-    // What came with a token shows no code.
-    let shows = |waiting: &Waiting| waiting.token.is_none() && waiting.code() == word.code;
+    // Nothing else shows a code.
+    let shows = |waiting: &Waiting| waiting.kind() == Kind::Code && waiting.code() == word.code;
     let waiting = claims.list(now)?.0.into_iter().find(shows);
     let waiting = waiting.ok_or(ApproveDeviceError::NoCode(word.code))?;
     let was_there = match &waiting.verdict {
@@ -142,7 +152,7 @@ pub fn approve_device(
     }
     let fingerprint = openssh::fingerprint(&claim.key);
     let file = in_fleet(root, word, &claim.key, &message(word, &fingerprint, &waiting))?;
-    let taken = Taken { device: &word.device, ttl: word.ttl, home, serve, ledger: &ledger, rosters: &rosters };
+    let taken = Taken { device: &word.device, ttl: Some(word.ttl), home, serve, ledger: &ledger, rosters: &rosters };
     complete(&claims, waiting, &claim, &taken, now)?;
     Ok(DeviceApproval { file, fingerprint, claim, was_there })
 }
@@ -150,8 +160,8 @@ pub fn approve_device(
 /// A device that is in the fleet now, and what it takes to give it the rest.
 pub(super) struct Taken<'a> {
     pub(super) device: &'a DeviceId,
-    /// How long its first secret is valid; `None` for ever.
-    pub(super) ttl: Option<Duration>,
+    /// How long its secret is valid (`Some(None)`: for ever); `None` for as long as the one before.
+    pub(super) ttl: Option<Option<Duration>>,
     pub(super) home: &'a Home,
     pub(super) serve: &'a Settings,
     pub(super) ledger: &'a Ledger,
@@ -170,7 +180,7 @@ pub(super) fn complete(
     add_signer(home, device, &claim.key)?;
     let repo = DeviceRepo::create(home, rosters.fleet(), device)?;
     let tip = repo.desired(&rosters.publishers)?;
-    accounts.take_for_device(device, claim.account, Some(*ttl), now)?;
+    accounts.take_for_device(device, claim.account, *ttl, now)?;
     accounts.judge_ssh_keys(&name, now, |key| match &key.enrolled_with {
         Some(status) if *status != claim.key => Fate::Goes,
         _ => Fate::Counts,

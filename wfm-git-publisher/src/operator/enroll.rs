@@ -125,11 +125,12 @@ pub fn enroll(
     (enrolled.fingerprint, enrolled.ssh_fingerprint) = (public.fingerprint(), ssh_fingerprint);
     add_signer(home, device, &status)?;
     if let (Some(accounts), Some(ssh)) = (accounts, ssh) {
+        // The new one first: a device that has both is let in at any moment.
+        accounts.add_ssh_key_for_device(device, ssh.clone())?;
         accounts.judge_ssh_keys(&AccountName::of(device), now, |known| match known.enrolled_with {
             Some(_) if known.key != ssh.key => Fate::Goes,
             _ => Fate::Counts,
         })?;
-        accounts.add_ssh_key_for_device(device, ssh)?;
     }
     Ok(enrolled)
 }

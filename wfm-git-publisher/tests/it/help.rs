@@ -256,10 +256,16 @@ fn wait(lab: &Lab, fleet: &Path) {
         (3, "0000000003", "10.1.7.3"),
         (4, "0000000004", "10.1.7.20"),
         (5, "3d05b6a30c", "10.1.7.5"),
+        (6, "0000000006", "10.1.7.1"),
     ] {
         let account = format!("sha256:{number:064x}");
         let key = Lab::device_key(&format!("waits-{number}")).public().to_string();
-        let claim = serde_json::json!({ "layout": 1, "key": key, "account": account, "version": "0.3.0" });
+        let mut claim = serde_json::json!({ "layout": 1, "key": key, "account": account, "version": "0.3.0" });
+        // The device that is taken in as number 1 asks for a new key.
+        let rekeys = (number == 6).then_some("press-07");
+        if rekeys.is_some() {
+            claim["replaces"] = Lab::device_key("waits-1").public().to_string().into();
+        }
         let waiting = serde_json::json!({
             "layout": 1,
             "request": format!("{number:032x}"),
@@ -269,6 +275,7 @@ fn wait(lab: &Lab, fleet: &Path) {
             "claim": claim.to_string(),
             "transcript": format!("sha256:{code}{}", "0".repeat(54)),
             "roster": offer["trust"]["sha256"],
+            "rekeys": rekeys,
         });
         fs::write(dir.join(format!("{number:032x}.json")), waiting.to_string()).unwrap();
     }

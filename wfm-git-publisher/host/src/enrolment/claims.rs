@@ -9,7 +9,7 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use repo_git::durable::{self, FileError};
 use repo_model::enrolment::{Approved, Claim, Code, Kind, TokenProof, Transcript};
-use repo_model::{Digest, KeyText, json};
+use repo_model::{DeviceId, Digest, KeyText, json};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -36,8 +36,14 @@ const MAX_WAITING: (usize, usize) = (64, 32);
 /// brings is seen beside what was meant, and takes no other token's places.
 const MAX_WITH_TOKEN: usize = 2000;
 
+/// The most new keys that wait for a person as one device's: whoever has its key can make no more of them than a person can read.
+const MAX_REKEYS: usize = 4;
+
 /// How long a device waits for a person at most, and one that was rejected may hear of it.
 const WAITS: Duration = Duration::from_secs(3600);
+
+/// The same of a device that shall get a new key: nobody stands before it.
+const REKEY_WAITS: Duration = Duration::from_secs(7 * 24 * 3600);
 
 /// How long a device that was approved may fetch its answer.
 const FETCHED: Duration = Duration::from_secs(7 * 24 * 3600);
@@ -102,6 +108,10 @@ pub struct Waiting {
     /// The word of a batch token, which was verified; absent where a person reads a code.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token: Option<TokenProof>,
+    /// The device that asks for a new key with its old one, the claim's `replaces`, which was listed then; absent where a device
+    /// enrols.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rekeys: Option<DeviceId>,
     /// What a person said; absent while nobody did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub verdict: Option<Verdict>,
@@ -124,7 +134,11 @@ pub enum Verdict {
 impl Waiting {
     /// What lets it in.
     pub fn kind(&self) -> Kind {
-        if self.token.is_some() { Kind::Token } else { Kind::Code }
+        match self {
+            Self { token: Some(_), .. } => Kind::Token,
+            Self { rekeys: Some(_), .. } => Kind::Known,
+            _ => Kind::Code,
+        }
     }
 
     /// What the device shows.
@@ -146,6 +160,7 @@ impl Waiting {
     /// Whether it counts no longer. A clock that was set back ends none.
     pub fn is_over(&self, now: Timestamp) -> bool {
         let (since, life) = match &self.verdict {
+            None if self.rekeys.is_some() => (self.received, REKEY_WAITS),
             None => (self.received, WAITS),
             Some(Verdict::Rejected { at }) => (*at, WAITS),
             Some(Verdict::Approved { at, .. }) => (*at, FETCHED),
@@ -260,13 +275,14 @@ impl Claims {
     }
 
     /// Keeps one more that waits, with the next number; `None` if there are as many as there may be: with a token, twice as
-    /// many as the token has places. What is over goes, and so does what the same key said before by the same token.
+    /// many as the token has places. What is over goes, and so does what the same key said before by the same token, or as the
+    /// same device.
     pub(super) fn add(&self, waiting: Waiting, places: u32, now: Timestamp) -> Result<Option<Waiting>, ClaimsError> {
         let _lock = self.lock()?;
         let key = waiting.claim()?.key;
         let is_again = |one: &Waiting| {
-            let token = |one: &Waiting| one.token.as_ref().map(|token| token.name.clone());
-            let same = one.verdict.is_none() && token(one).is_some() && token(one) == token(&waiting);
+            let by = |one: &Waiting| (one.token.as_ref().map(|token| token.name.clone()), one.rekeys.clone());
+            let same = one.verdict.is_none() && one.kind() != Kind::Code && by(one) == by(&waiting);
             same && one.claim().is_ok_and(|claim| claim.key == key)
         };
         let mut known = Vec::new();
@@ -281,9 +297,10 @@ impl Claims {
             }
         }
         known.sort_by_key(|one| one.number);
-        let has_room = match &waiting.token {
-            None => has_room(&known, waiting.address),
-            Some(token) => has_room_with(&known, &token.name, places),
+        let has_room = match (&waiting.token, &waiting.rekeys) {
+            (Some(token), _) => has_room_with(&known, &token.name, places),
+            (None, Some(device)) => has_room_for(&known, device),
+            (None, None) => has_room(&known, waiting.address),
         };
         if !has_room {
             return Ok(None);
@@ -349,8 +366,12 @@ fn has_room_with(known: &[Waiting], name: &str, places: u32) -> bool {
     tokens.len() < MAX_WITH_TOKEN && of_token < 2 * places as usize
 }
 
+fn has_room_for(known: &[Waiting], device: &DeviceId) -> bool {
+    known.iter().filter(|one| one.verdict.is_none() && one.rekeys.as_ref() == Some(device)).count() < MAX_REKEYS
+}
+
 fn has_room(known: &[Waiting], from: IpAddr) -> bool {
-    let undecided = || known.iter().filter(|one| one.verdict.is_none() && one.token.is_none());
+    let undecided = || known.iter().filter(|one| one.verdict.is_none() && one.kind() == Kind::Code);
     let network = Network::from(from);
     let of_network = undecided().filter(|one| Network::from(one.address) == network).count();
     undecided().count() < MAX_WAITING.0 && of_network < MAX_WAITING.1

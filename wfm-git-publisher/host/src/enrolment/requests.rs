@@ -9,9 +9,9 @@ use axum::body::Body;
 use axum::http::header::{ALLOW, RETRY_AFTER};
 use axum::http::{HeaderValue, Method, Request, Response, StatusCode};
 use jiff::Timestamp;
-use repo_model::enrolment::{Claim, EnrolmentError, Kind, Pending, Reveal, Start};
+use repo_model::enrolment::{Claim, EnrolmentError, Kind, Pending, Reveal, Start, TokenProof, Transcript};
 use repo_model::envelope::LAYOUT;
-use repo_model::{error_chain, json};
+use repo_model::{DeviceId, Digest, error_chain, json};
 use serde_json::{Value, json as object};
 use tokio::sync::Semaphore;
 
@@ -159,10 +159,19 @@ impl Enrolment {
             Err(_) => return refused(&EnrolmentError::Malformed(String::new())),
         };
         let checked = reveal.check(&begun.start, &begun.nonce, begun.offer.text.as_bytes(), &signer);
-        if begun.start.kind == Kind::Known {
-            return self.readmit(from, checked.map(|(claim, _)| claim));
-        }
         let now = Timestamp::now();
+        if begun.start.kind == Kind::Known {
+            return match checked {
+                Ok((claim, transcript)) if claim.replaces.is_some() => {
+                    let waiting = |device| Waiting {
+                        rekeys: Some(device),
+                        ..waiting(request, from, (reveal.claim, transcript), begun.offer.roster, None, now)
+                    };
+                    self.rekey(from, &claim, waiting, now)
+                }
+                checked => self.readmit(from, checked.map(|(claim, _)| claim)),
+            };
+        }
         let vouched = checked.map_err(Ok).and_then(|(claim, transcript)| match &reveal.token {
             None => Ok((transcript, 0)),
             Some(proof) => {
@@ -180,21 +189,19 @@ impl Enrolment {
             }
             Err(Err(error)) => return logged(&*error),
         };
-        let waiting = Waiting {
-            layout: LAYOUT,
-            request: request.to_owned(),
-            number: 0,
-            received: now,
-            address: from,
-            claim: reveal.claim,
-            transcript,
-            roster: begun.offer.roster,
-            token: reveal.token,
-            verdict: None,
-        };
+        let waiting = waiting(request, from, (reveal.claim, transcript), begun.offer.roster, reveal.token, now);
+        self.keep(waiting, places, now)
+    }
+
+    /// Lets one that proved itself wait for a person.
+    fn keep(&self, waiting: Waiting, places: u32, now: Timestamp) -> Answer {
+        let (from, device) = (waiting.address, waiting.rekeys.clone());
         match self.claims.add(waiting, places, now) {
-            Ok(Some(waiting)) => {
-                tracing::info!(address = %from, number = waiting.number, "a device waits to be enrolled");
+            Ok(Some(Waiting { number, .. })) => {
+                match device {
+                    None => tracing::info!(address = %from, number, "a device waits to be enrolled"),
+                    Some(device) => tracing::info!(address = %from, number, %device, "a device asks for a new key"),
+                }
                 // It is told at once how it stands, and asks again: a stranger's connection isn't kept.
                 document(StatusCode::ACCEPTED, &Pending { wait: 0 })
             }
@@ -212,6 +219,18 @@ impl Enrolment {
             }
             Err(ReadmitError::Refused(error)) => {
                 tracing::info!(address = %from, error = %error, "a device doesn't come back by its key");
+                refused(&error)
+            }
+            Err(error) => logged(&error),
+        }
+    }
+
+    /// The answer to a device that proved a new key, and the one that it shall replace: a person decides.
+    fn rekey(&self, from: IpAddr, claim: &Claim, waiting: impl FnOnce(DeviceId) -> Waiting, now: Timestamp) -> Answer {
+        match self.publisher.may_rekey(claim) {
+            Ok(device) => self.keep(waiting(device), 0, now),
+            Err(ReadmitError::Refused(error)) => {
+                tracing::info!(address = %from, error = %error, "a device gets no new key");
                 refused(&error)
             }
             Err(error) => logged(&error),
@@ -236,6 +255,19 @@ impl Enrolment {
             Err(error) => logged(&error),
         }
     }
+}
+
+/// What waits for a person, who said nothing yet. Its number comes when it is kept.
+fn waiting(
+    request: &str,
+    address: IpAddr,
+    (claim, transcript): (String, Transcript),
+    roster: Digest,
+    token: Option<TokenProof>,
+    received: Timestamp,
+) -> Waiting {
+    let (request, rekeys, verdict) = (request.to_owned(), None, None);
+    Waiting { layout: LAYOUT, request, number: 0, received, address, claim, transcript, roster, token, rekeys, verdict }
 }
 
 /// The same for whoever isn't let in, whatever is behind it.

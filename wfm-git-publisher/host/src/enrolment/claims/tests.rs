@@ -25,6 +25,7 @@ fn waiting(index: u8, address: &str, received: i64) -> Waiting {
         transcript: Transcript::of((&nonce, &nonce), b"", b""),
         roster: Digest::of(b""),
         token: None,
+        rekeys: None,
         verdict: None,
     }
 }
@@ -76,6 +77,25 @@ fn what_waits_by_a_token_has_places_of_its_own_and_takes_no_other_tokens() {
     }
     assert_eq!(add(waiting(200, "192.0.2.1", 0)), None);
     assert!(add(by("linz", 8)).is_some());
+}
+
+#[test]
+fn a_new_key_waits_for_a_week_and_takes_no_places_but_those_of_its_device() {
+    let dir = tempfile::tempdir().unwrap();
+    let claims = Claims::new(dir.path().join("enroll"));
+    let of = |device: &str, index| Waiting { rekeys: Some(device.parse().unwrap()), ..waiting(index, "192.0.2.1", 0) };
+    let add = |one: Waiting, now| claims.add(one, 0, at(now)).unwrap();
+    assert!((0..4).all(|index| add(of("press-01", index), 0).is_some()));
+    assert_eq!(add(of("press-01", 4), 0), None);
+    assert!(add(of("press-02", 5), 0).is_some(), "another device's");
+    // The same key again has one place, and the newest counts.
+    assert!(add(Waiting { request: "ab".repeat(16), ..of("press-02", 5) }, 0).is_some());
+    assert_eq!(claims.list(at(0)).unwrap().0.len(), 5);
+    assert!((100..132).all(|index| add(waiting(index, "192.0.2.1", 0), 0).is_some()), "codes don't count them");
+    let week = 7 * 24 * 3600;
+    assert_eq!(claims.list(at(week)).unwrap().0.len(), 5, "codes are over within an hour");
+    assert!(claims.list(at(week + 1)).unwrap().0.is_empty());
+    assert!(add(of("press-01", 4), week + 1).is_some());
 }
 
 #[test]
