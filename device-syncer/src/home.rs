@@ -2,7 +2,7 @@
 
 use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -14,12 +14,12 @@ use repo_model::join::Join;
 use repo_model::report::{Condition, ConditionType, Reason};
 use repo_model::roster::{Trust, roster_path};
 use repo_model::windows::Spread;
-use repo_model::{DeviceId, Digest, IntoMap, KeyText, envelope, error_chain};
+use repo_model::{DeviceId, IntoMap, KeyText, envelope, error_chain};
 use rustix::fs::{FlockOperation, flock};
 use rustix::process::{Pid, Signal, kill_process};
 use uuid::Uuid;
 
-use crate::config::{ConfigError, Device, Home, SAMPLE, SCHEMA, Settings, SshIdentity};
+use crate::config::{ConfigError, Device, Home, OwnKey, SAMPLE, SCHEMA, Settings, SshIdentity};
 use crate::decision::conditions::condition;
 use crate::decision::windows::{Doubt, Windows};
 use crate::host::account::{self, AccountError};
@@ -37,10 +37,14 @@ use crate::runtimes::{
     ComposeRuntime, ComposeSettings, DeviceRuntimes, HelmRuntime, HelmSettings, RuntimeError, SandboxSettings,
     capabilities, command,
 };
+use crate::state::accepted;
 use crate::state::floor::{self, Floor, FloorError};
+use crate::state::installation;
+use crate::state::json_file::FileError;
 use crate::state::last_failure::LastFailure;
 use crate::state::moved::{self, Moved};
 use crate::state::random;
+use crate::state::rekey::{self, RekeyError};
 use crate::state::roster;
 use crate::state::store::{Store, StoreError};
 
@@ -89,6 +93,12 @@ pub enum HomeError {
     /// The settings can't be used.
     #[error(transparent)]
     Config(#[from] ConfigError),
+    /// What tells this installation from others can't be used.
+    #[error(transparent)]
+    Installation(#[from] FileError),
+    /// The new key can't be used.
+    #[error(transparent)]
+    Rekey(#[from] RekeyError),
     /// The floor can't be used.
     #[error(transparent)]
     Floor(#[from] FloorError),
@@ -136,7 +146,7 @@ pub fn join(home: &Home, join: &Join, bytes: &[u8]) -> Result<Enrolment, HomeErr
         before = known.account;
     }
     prepare(home)?;
-    installation(home)?;
+    installation::of(home)?;
     let key = SigningKey::load(&home.key()).map_err(|error| HomeError::Key(error.into()))?.public();
     // Before the join file: once that is there, so is the key with which the device asks.
     let ssh_line = if is_over_ssh { ssh_line(home, join, &key_text(&key))? } else { None };
@@ -149,6 +159,17 @@ pub fn join(home: &Home, join: &Join, bytes: &[u8]) -> Result<Enrolment, HomeErr
     // What the operator says has the last word.
     moved::write(&home.moved(), None).map_err(file("remove", &home.moved()))?;
     Ok(Enrolment { line: format!("{key} {}", join.device), ssh_line })
+}
+
+/// The way to this device's host as it is now, without a lock. Nothing is asked yet.
+pub fn connection(home: &Home) -> Result<HostConnection, HomeError> {
+    let (join, settings) = (joined(home)?, Settings::read(home)?);
+    let earliest = floor::earliest(&join).as_second().try_into().unwrap_or(0);
+    let connection =
+        HostConnection::open(home, &join, None, &settings.host, Clock::default().plausible_from(earliest))?;
+    let floor = Floor::read(&home.floor()).unwrap_or_else(|_| Floor::of_join(&join));
+    connection.clock().set_floor(floor.time);
+    Ok(connection)
 }
 
 /// Makes what of a home doesn't depend on whom it is joined to: its keys above all. What is there stays.
@@ -181,6 +202,16 @@ fn ssh_line(home: &Home, join: &Join, signing: &KeyText) -> Result<Option<String
     Ok(ssh::enrolment_line(&settings, join, signing)?)
 }
 
+/// The line that enrols the key for the host beside this new one that signs; `None` where the host isn't reached over SSH, or an agent
+/// has the key.
+pub fn next_ssh_line(home: &Home, signing: &KeyText) -> Result<Option<String>, HomeError> {
+    let join = join_in_use(home)?;
+    match ssh::url(&join).map_err(ConnectionError::from)? {
+        None => Ok(None),
+        Some(_) => Ok(ssh::next_line(home, &Settings::read(home)?.host, &join, signing)?),
+    }
+}
+
 /// The site's windows, how much later than they this device begins, and why its clock isn't believed.
 pub fn site_windows(home: &Home) -> Result<(Option<Windows>, Spread, Option<Doubt>), HomeError> {
     let Ok(bytes) = fs::read(home.join()) else {
@@ -209,31 +240,14 @@ fn make_directories(home: &Home) -> Result<(), HomeError> {
     Ok(())
 }
 
+/// A new secret, as text.
+pub fn random_text() -> Result<String, HomeError> {
+    random::text().map_err(file("read", Path::new(random::SOURCE)))
+}
+
 /// New random bytes of the kernel.
 pub fn random() -> Result<[u8; HMAC_KEY], HomeError> {
     random::random().map_err(file("read", Path::new(random::SOURCE)))
-}
-
-/// The UUID of this installation. A home that was copied to another place or machine becomes another installation.
-fn installation(home: &Home) -> Result<Uuid, HomeError> {
-    let path = home.instance();
-    let place = place_of(&home.key()).map_err(file("look at", &home.key()))?;
-    let known = fs::read_to_string(&path).unwrap_or_default();
-    let known = known.split_once(' ').filter(|(_, known)| *known == place).and_then(|(uuid, _)| uuid.parse().ok());
-    if let Some(known) = known {
-        return Ok(known);
-    }
-    let made = Uuid::new_v4();
-    durable::replace_file(&path, format!("{made} {place}").as_bytes(), 0o600).map_err(file("write", &path))?;
-    Ok(made)
-}
-
-/// Tells a file from its copies: its inode, and what the firmware says of the machine, if it says anything.
-fn place_of(key: &Path) -> io::Result<String> {
-    const MACHINE: [&str; 2] = ["/sys/class/dmi/id/product_uuid", "/sys/firmware/devicetree/base/serial-number"];
-    let machine = MACHINE.map(|path| fs::read(path).unwrap_or_default()).concat();
-    let inode = fs::metadata(key)?.ino().to_le_bytes();
-    Ok(Digest::of(&[inode.as_slice(), &machine].concat()).hex())
 }
 
 /// Reads a join file and checks what it pins.
@@ -266,8 +280,16 @@ pub fn open_at(home: Home, moved: Option<Option<Moved>>) -> Result<(Syncer, Lock
     let locks = lock(&home)?;
     let settings = Settings::read(&home)?;
     let key = SigningKey::load(&home.key()).map_err(|error| HomeError::Key(error.into()))?;
-    let key_line = key_text(&key.public());
-    let store = Store::open(&home, &join.device, key)?;
+    let mut key_line = key_text(&key.public());
+    let mut store = Store::open(&home, &join.device, key)?;
+    // The power was cut between the adoption of a state that lists the new key and the last step.
+    let accepted = accepted::read(&store.view(), &store.device_state).ok().flatten();
+    if let Some((next, key)) = accepted.and_then(|accepted| rekey::listed(&home, &accepted)) {
+        store.sign_with(next);
+        key_line = key;
+        rekey::settle(&home)?;
+    }
+    rekey::tidy(&home)?;
     let (floor, events) = read_floor(&home, &join, &store)?;
     let earliest = floor::earliest(&join).as_second().try_into().unwrap_or(0);
     let clock = Clock::default().plausible_from(earliest);
@@ -275,7 +297,7 @@ pub fn open_at(home: Home, moved: Option<Option<Moved>>) -> Result<(Syncer, Lock
     runtimes.helm.as_ref().map_or(Ok(()), HelmRuntime::sweep)?;
     let connection = HostConnection::open(&home, &join, place.as_ref(), &settings.host, clock)?;
     connection.clock().set_floor(floor.time);
-    let instance = installation(&home)?;
+    let instance = installation::of(&home)?;
     let device = device(home, settings, join, (key_line, instance))?;
     let bounds = Bounds::new(device.settings.jobs, capabilities::memory().unwrap_or(0));
     let host = HostClient::new(connection, Connectivity::open(device.home.contact()));
@@ -296,6 +318,7 @@ pub fn reload(device: &Device) -> Result<(Settings, DeviceRuntimes), Unusable> {
 
 fn device(home: Home, settings: Settings, join: Join, (key, instance): (KeyText, Uuid)) -> Result<Device, HomeError> {
     let (hmac_key, boot_id) = (read_hmac_key(&home)?, read_text(&settings.boot_id_file)?);
+    let key = OwnKey::new(key);
     Ok(Device { home, settings, join, instance, key, hmac_key, boot_id })
 }
 

@@ -5,6 +5,8 @@ mod auto;
 mod code;
 mod cuts;
 mod known;
+mod rekey;
+mod rekey_cuts;
 mod replace;
 mod strangers;
 mod token;

@@ -10,10 +10,11 @@ use repo_testkit::fleet::Fleet;
 use repo_testkit::ports::free_port;
 use repo_testkit::ssh_key::keygen;
 use repo_testkit::sshd::{Options, Sshd};
-use repo_testkit::{comes_within, terminate, text};
+use repo_testkit::{comes_within, copy, terminate, text};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
+use crate::audit::findings;
 use crate::installed::Installed;
 use crate::site::registry_name;
 use crate::ssh_faults::Server;
@@ -297,4 +298,44 @@ fn a_device_changes_from_https_to_ssh_and_back() {
     assert!(again.contains("already"), "the same keys: {again}");
     hosted.fleet.change("deployments/hello.yaml", "over https", "over ssh");
     hosted.comes_to("over ssh");
+}
+
+#[test]
+fn a_device_at_work_gets_new_keys_to_sign_and_to_ask_with_and_the_old_ones_let_nobody_in() {
+    let mut hosted = HostedOverSsh::new();
+    hosted.start_host();
+    hosted.comes_to("hello from the press");
+    hosted.until("it is reported", HostedOverSsh::is_reported);
+    let thief = hosted.dir.path().join("thief");
+    copy(&hosted.device.home(), &thief.join("home"));
+    let keys = |hosted: &HostedOverSsh| {
+        ["status.key", "ssh.key"].map(|name| std::fs::read(hosted.device.home().join(name)).expect("a key"))
+    };
+    let old = keys(&hosted);
+    hosted.device.set("poll", "1s");
+    hosted.start_device();
+
+    let shown: Value =
+        serde_json::from_slice(&hosted.device.syncer(&["rekey", "--output", "json"]).stdout).expect("JSON");
+    assert_eq!(shown["state"], "toEnroll", "{shown}");
+    let [line, ssh] = ["enrolmentLine", "sshLine"].map(|name| shown[name].as_str().expect("a line"));
+    // Whether the host knows the new one already is no matter.
+    hosted.fleet.change("deployments/hello.yaml", "hello from the press", "by the old ones");
+    hosted.until("it is reported by the old ones", |hosted| hosted.runs("by the old ones") && hosted.is_reported());
+    hosted.fleet.run(&["device", "enroll", ID, &format!("{line}\n{ssh}\n"), "--replace"]);
+    hosted.until("it has new keys", |hosted| {
+        let now = keys(hosted);
+        let left =
+            ["status.key.next", "ssh.key.next", "rekey.json"].map(|name| hosted.device.home().join(name).exists());
+        now[0] != old[0] && now[1] != old[1] && left == [false, false, false]
+    });
+    hosted.fleet.change("deployments/hello.yaml", "by the old ones", "by the new ones");
+    hosted.until("it is reported by the new ones", |hosted| hosted.runs("by the new ones") && hosted.is_reported());
+    assert_eq!(hosted.fleet.status(ID)["doubts"], json!([]));
+    assert_eq!(findings(&hosted.fleet), [""; 0], "the history of both is one");
+
+    let thief = Device::at(ID, &thief);
+    assert_eq!(thief.syncer(&["once"]).status.code(), Some(1));
+    let trouble = std::fs::read_to_string(thief.home().join("contact.json")).expect("it can't ask");
+    assert!(trouble.contains("SshKeyRefused"), "{trouble}");
 }

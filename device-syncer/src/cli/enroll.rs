@@ -6,8 +6,6 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use base64::Engine;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use repo_git::{SigningKey, durable};
 use repo_http::{Agent, Clock};
 use repo_model::enrolment::{Approved, Claim, EnrolmentFile, MAX_TEXT, Nonce};
@@ -113,7 +111,7 @@ fn token_key(path: &Path, file: &EnrolmentFile) -> Result<Option<SigningKey>, Cl
 
 /// A new secret, on the disk before the first request.
 fn begun(home: &Home, file: String) -> Result<Enrolling, CliError> {
-    let kept = Enrolling { layout: LAYOUT, file, secret: URL_SAFE_NO_PAD.encode(home::random()?), shown: None };
+    let kept = Enrolling { layout: LAYOUT, file, secret: home::random_text()?, shown: None };
     enrolment::write(home, &kept)?;
     Ok(kept)
 }

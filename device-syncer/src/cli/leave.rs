@@ -126,7 +126,18 @@ fn forget(home: &Home) -> Result<(), CliError> {
     for directory in [home.repository(), root.join("repository.damaged"), home.cache(), home.helm_values()] {
         durable::remove_dir_all(&directory).map_err(failed)?;
     }
-    let keys = [home.key(), home.ssh_key(), home.hmac_key(), home.account(), home.instance(), home.enrolment()];
+    let keys = [
+        home.key(),
+        home.next_key(),
+        home.rekey(),
+        home.ssh_key(),
+        home.next_ssh_key(),
+        home.old_ssh_key(),
+        home.hmac_key(),
+        home.account(),
+        home.instance(),
+        home.enrolment(),
+    ];
     let notes = [
         home.contact(),
         home.failure(),

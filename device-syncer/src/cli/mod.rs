@@ -15,6 +15,7 @@ mod log;
 mod logs;
 mod once;
 mod plan;
+mod rekey;
 mod resolve_in_sandbox;
 mod restart;
 mod retry;
@@ -81,6 +82,7 @@ enum Command {
     AcceptHistory(accept_history::Args),
     SetHost(set_host::Args),
     Trust(trust::Args),
+    Rekey(rekey::Args),
     Leave(leave::Args),
     Schema(schema::Args),
     #[command(name = sandbox::SUBCOMMAND, hide = true)]
@@ -169,6 +171,7 @@ fn execute(cli: Cli) -> Result<ExitCode, CliError> {
         Command::Windows(args) => windows::run(&home, &args),
         Command::SetHost(args) => set_host::run(&home, &args),
         Command::Trust(args) => trust::run(&home, &args),
+        Command::Rekey(args) => rekey::run(&home, &args),
         Command::Leave(args) => leave::run(&home, &args),
         Command::AcceptHistory(args) => accept_history::run(&home, &args),
         Command::Schema(_) => schema::run(),

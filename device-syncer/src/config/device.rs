@@ -1,5 +1,6 @@
-//! This device: what it runs with, and who it is. Nothing of it but its settings changes while the program runs.
+//! This device: what it runs with, and who it is. Nothing of it but its settings and its key changes while the program runs.
 
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use repo_model::KeyText;
@@ -20,6 +21,26 @@ pub const POLL: Duration = Duration::from_secs(15);
 /// How often the heartbeat is replaced where neither the site nor the fleet says it.
 const REPORT: Duration = Duration::from_secs(300);
 
+/// A device's public key, which copies share: when a new one takes its place, it does so for all of them.
+#[derive(Debug, Clone)]
+pub struct OwnKey(Arc<Mutex<KeyText>>);
+
+impl OwnKey {
+    pub fn new(key: KeyText) -> Self {
+        Self(Arc::new(Mutex::new(key)))
+    }
+
+    /// The one in use now.
+    pub fn get(&self) -> KeyText {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Another one is in use from now on.
+    pub fn set(&self, key: KeyText) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = key;
+    }
+}
+
 /// What a home says of its device.
 #[derive(Clone)]
 pub struct Device {
@@ -30,7 +51,7 @@ pub struct Device {
     /// The UUID of this installation; another one for each copy of the home.
     pub instance: Uuid,
     /// The public half of the key that signs `status` and `heartbeat`.
-    pub key: KeyText,
+    pub key: OwnKey,
     /// The key under which values of device files enter digests, 32 bytes.
     pub hmac_key: Vec<u8>,
     /// The kernel's id of this boot.
@@ -77,11 +98,11 @@ impl Device {
         before: &DeviceState,
     ) -> Option<Condition> {
         let is_listed = in_force.is_none_or(|desired| self.is_listed(desired));
-        conditions::not_listed(is_listed_by_tip, is_listed, before, (&self.join.device, &self.key))
+        conditions::not_listed(is_listed_by_tip, is_listed, before, (&self.join.device, &self.key.get()))
     }
 
     /// Whether the fleet means this device by its key.
     pub fn is_listed(&self, desired: &Desired) -> bool {
-        desired.envelope.device.status_keys.contains(&self.key)
+        desired.envelope.device.status_keys.contains(&self.key.get())
     }
 }

@@ -19,7 +19,7 @@ use std::time::Duration;
 use repo_model::yaml;
 use serde::Deserialize;
 
-pub use device::Device;
+pub use device::{Device, OwnKey};
 pub use duration::parse_duration;
 pub use from_fleet::{FleetKey, FromFleet, Said};
 pub use gates::{Hook, SiteGates, known_zone};
@@ -76,8 +76,16 @@ places! {
     enrolment: "enrol.json",
     /// The key that signs `status` and `heartbeat`; never leaves the device.
     key: "status.key",
+    /// The key that shall take its place, once a state that is accepted lists it; never leaves the device.
+    next_key: "status.key.next",
+    /// How far a device came that asked for that key, and its secret.
+    rekey: "rekey.json",
     /// The key with which a host is asked over SSH, where the site gives none; never leaves the device.
     ssh_key: "ssh.key",
+    /// The one that shall take its place, which is offered as well.
+    next_ssh_key: "ssh.key.next",
+    /// The one before, which is offered as well: who lets it in isn't always the publisher.
+    old_ssh_key: "ssh.key.old",
     /// The key under which values of device files enter input digests; never leaves the device.
     hmac_key: "hmac.key",
     /// The UUID of this installation, which tells two machines apart that use one identity.

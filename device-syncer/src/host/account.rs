@@ -3,7 +3,7 @@
 //! `account.json` holds the secret in use and, during a renewal, the next one. Each step is one durable replacement of the
 //! file: a renewed secret is kept beside the one in use, then shown to the host, and only when the host took it does it
 //! become the one in use. The one before is kept as well, for a host that was restored from an old backup. Whatever is
-//! cut off between two steps, the host knows at least one of the secrets that are in the file. Where it knows none, because
+//! cut off between two steps, the host knows at least one of the secrets that are in the file, or the one that came with a new key. Where it knows none, because
 //! they ended or it lost them, the device comes back by its key (`known`).
 
 mod known;
@@ -18,6 +18,7 @@ use repo_http::{Agent, Credential, CredentialError, Credentials, HttpError, Requ
 use repo_model::{DeviceId, error_chain, join};
 use serde::{Deserialize, Serialize};
 
+use crate::config::Home;
 use crate::host::enrolment::ExchangeError;
 use crate::state::random;
 
@@ -143,6 +144,7 @@ pub fn expires(path: &Path) -> Result<Option<Timestamp>, AccountError> {
 /// Keeps the account's secret valid.
 #[derive(Debug)]
 pub struct Keeper {
+    home: Home,
     path: PathBuf,
     agent: Agent,
     url: Url,
@@ -169,10 +171,16 @@ struct Answer {
 }
 
 impl Keeper {
-    /// For the account in `path` at the host of `repository`, of this device with the status key in `key`.
-    pub fn new(path: PathBuf, agent: Agent, repository: &Url, device: DeviceId, key: PathBuf) -> Self {
-        let (quiet_until, away_until) = (None, None);
-        Self { path, agent, url: repository.at_host("account"), quiet_until, asked: false, device, key, away_until }
+    /// For the account of this home, which is that device's, at the host of `repository`.
+    pub fn new(home: &Home, agent: Agent, repository: &Url, device: DeviceId) -> Self {
+        let (path, key, url) = (home.account(), home.key(), repository.at_host("account"));
+        let (home, quiet_until, away_until) = (home.clone(), None, None);
+        Self { home, path, agent, url, quiet_until, asked: false, device, key, away_until }
+    }
+
+    /// What asks the host, and where its enrolments are.
+    pub fn enrolments(&self) -> (&Agent, Url) {
+        (&self.agent, self.url.at_host("enroll"))
     }
 
     /// Shows the next secret, if there is one, to the host: a renewal that was cut off goes on.

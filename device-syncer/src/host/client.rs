@@ -110,7 +110,7 @@ impl HostClient {
             _ => {}
         }
         self.connection.refresh(&device.home, &device.join, &device.settings.host);
-        let polled = self.poll();
+        let polled = self.poll(device);
         self.is_distrusted = matches!(&polled, Err(RemoteError::Http(error)) if error.is_of_certificate());
         let refs = polled.inspect_err(|error| self.connectivity.failed(error, POLLING, Timestamp::now())).ok();
         let site = |refs: &RemoteRefs| (!device.settings.gates.keys.is_empty()).then_some(refs.site);
@@ -127,15 +127,22 @@ impl HostClient {
         self.refs.clone()
     }
 
-    /// Asks the host, with a secret that it knows: one that it knew before, or a new one, where it knows this device's key.
-    fn poll(&mut self) -> Result<RemoteRefs, RemoteError> {
+    /// Asks the host, with a secret that it knows: one that it knew before, the one that came with a new key, or
+    /// another, where it knows this device's key.
+    fn poll(&mut self, device: &Device) -> Result<RemoteRefs, RemoteError> {
         if let Some(keeper) = &mut self.connection.keeper {
             keeper.prove();
         }
         let refs = RemoteRefs::poll(&self.connection.remote);
+        let is_over = matches!(&refs, Err(error) if error.reason() == "Unauthorized");
+        if is_over && self.connection.keeper.is_none() && device.home.next_ssh_key().exists() {
+            // A session lives as long as the key that it was opened with: over SSH a new one is opened with the key that took its place.
+            self.connection.renew(&device.home, &device.join, &device.settings.host);
+            return RemoteRefs::poll(&self.connection.remote);
+        }
         let refused = matches!(&refs, Err(RemoteError::Http(error)) if error.status() == Some(401));
         let now = self.now();
-        let knows_us = |keeper: &mut Keeper| keeper.fall_back() || keeper.come_back(now);
+        let knows_us = |keeper: &mut Keeper| keeper.fall_back() || keeper.follow_rekey(now) || keeper.come_back(now);
         let is_let_in = refused && self.connection.keeper.as_mut().is_some_and(knows_us);
         if is_let_in { RemoteRefs::poll(&self.connection.remote) } else { refs }
     }

@@ -258,7 +258,7 @@ fn connect_at(join: &Join, home: &Home, settings: &HostSettings, clock: &Clock) 
             Err(ConnectionError::Pin { expected: "SHA256:…", over: "over SSH" })
         }
         Place::OverSsh(url) => {
-            let remote = ssh::remote(&url, join, settings)?;
+            let remote = ssh::remote(&url, join, settings, home)?;
             Ok(Connected { url: text, remote, keeper: None, witness: TimeWitness::Roster })
         }
     }
@@ -279,7 +279,7 @@ fn over_https(
         Some(own) => (own.clone(), None),
         None if join.account.is_none() => (repo_http::Credentials::none(), None),
         None => {
-            let keeper = Keeper::new(home.account(), agent.clone(), &url, join.device.clone(), home.key());
+            let keeper = Keeper::new(home, agent.clone(), &url, join.device.clone());
             (account::credentials(&home.account()), Some(keeper))
         }
     };
@@ -309,7 +309,7 @@ fn place(url: &str) -> Result<Place, ConnectionError> {
 }
 
 fn stamps(home: &Home, settings: &HostSettings) -> Vec<Option<Stamp>> {
-    let of_home = [home.roster(), home.moved()];
+    let of_home = [home.roster(), home.moved(), home.next_ssh_key()];
     of_home.iter().chain(&settings.files).map(|path| Stamp::of(path)).collect()
 }
 

@@ -137,26 +137,51 @@ impl<'a> Enrolments<'a> {
 
     /// Reveals what was committed to.
     pub fn reveal(&self, prepared: &Prepared) -> Result<Stand, ExchangeError> {
-        let (url, bytes) = (self.url.below(&prepared.request), json::to_bytes(&prepared.reveal));
-        match send(&self.agent, &Request::post(&url, &bytes))? {
-            (202, _) => Ok(Stand::Waits),
-            (404, _) => Ok(Stand::Unknown),
-            (400 | 403, answer) => Err(refused(&answer)),
-            _ => Err(ExchangeError::Answer),
-        }
+        reveal(&self.agent, &self.url, prepared)
     }
 
     /// Asks what was said of a request.
     pub fn ask(&self, request: &str) -> Result<Stand, ExchangeError> {
-        let url = self.url.below(request);
-        match send(&self.agent, &Request { method: Some(Method::Get), ..Request::get(&url) })? {
-            (200, answer) => json::read(&answer).map(Stand::Approved).map_err(|_| ExchangeError::Answer),
-            (204, _) => Ok(Stand::Waits),
-            (404, _) => Ok(Stand::Unknown),
-            (409, _) => Ok(Stand::Rejected),
-            _ => Err(ExchangeError::Answer),
-        }
+        ask(&self.agent, &self.url, request)
     }
+}
+
+/// Reveals what was committed to, at the host whose enrolments are there.
+pub fn reveal(agent: &Agent, url: &Url, prepared: &Prepared) -> Result<Stand, ExchangeError> {
+    let (url, bytes) = (url.below(&prepared.request), json::to_bytes(&prepared.reveal));
+    match send(agent, &Request::post(&url, &bytes))? {
+        (202, _) => Ok(Stand::Waits),
+        (404, _) => Ok(Stand::Unknown),
+        (400 | 403, answer) => Err(refused(&answer)),
+        _ => Err(ExchangeError::Answer),
+    }
+}
+
+/// Asks what was said of a request, at the host whose enrolments are there.
+pub fn ask(agent: &Agent, url: &Url, request: &str) -> Result<Stand, ExchangeError> {
+    match send(agent, &Request { method: Some(Method::Get), ..Request::get(&url.below(request)) })? {
+        (200, answer) => json::read(&answer).map(Stand::Approved).map_err(|_| ExchangeError::Answer),
+        (204, _) => Ok(Stand::Waits),
+        (404, _) => Ok(Stand::Unknown),
+        (409, _) => Ok(Stand::Rejected),
+        _ => Err(ExchangeError::Answer),
+    }
+}
+
+/// Begins an exchange by which a device that is enrolled asks for a new key: both the old one and the new one sign it.
+pub fn begin_rekey(
+    agent: &Agent,
+    url: &Url,
+    (old, new): (&SigningKey, &SigningKey),
+    claim: &Claim,
+    nonce: Nonce,
+) -> Result<Prepared, ExchangeError> {
+    let claim = text(claim)?;
+    let started = start(agent, url, Kind::Known, &nonce, &claim)?;
+    let transcript = Transcript::of((&nonce, &started.nonce), claim.as_bytes(), started.offer.as_bytes());
+    let replaces_proof = Some(proof(old, &transcript)?);
+    let reveal = Reveal { nonce, claim, proof: proof(new, &transcript)?, replaces_proof, token: None };
+    Ok(Prepared { request: started.request, code: transcript.code(), reveal })
 }
 
 /// Comes back to a host whose publisher knows this device's key: with a claim that names the device, and the digest of the

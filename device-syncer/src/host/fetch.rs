@@ -1,7 +1,7 @@
 //! Fetches what is new at the host, within bounds, and says what verification makes of it. No effect on what runs.
 
 use repo_git::{CommitId, FetchError, FetchLimits, Fetched, Remote, RemoteError};
-use repo_model::desired::Refusal;
+use repo_model::desired::{Desired, Refusal};
 use repo_model::freshness::{Freshness, PROOF_REFUSED};
 use repo_model::report::{Condition, ConditionType, Reason};
 use repo_model::roster::{Trust, roster_path};
@@ -16,6 +16,7 @@ use crate::host::connection::HostConnection;
 use crate::host::refs::RemoteRefs;
 use crate::host::verify::{Adoption, Judge};
 use crate::state::floor::Floor;
+use crate::state::rekey;
 use crate::state::roster;
 use crate::state::view::View;
 
@@ -197,7 +198,7 @@ impl Fetcher<'_> {
             }
         };
         match self.judge(tip, refs, accepted_history) {
-            Ok(adoption) if !self.device.is_listed(&adoption.desired) => FetchOutcome::Unlisted,
+            Ok(adoption) if !self.lists_us(&adoption.desired) => FetchOutcome::Unlisted,
             Ok(adoption) => FetchOutcome::Adoption(Box::new(adoption)),
             Err(UpdateError::Refused(refusal)) => FetchOutcome::Refused(condition(
                 ConditionType::Stalled,
@@ -206,6 +207,11 @@ impl Fetcher<'_> {
             )),
             Err(UpdateError::Fetch(error)) => unfetched(tip, error),
         }
+    }
+
+    /// Whether the fleet means this device, by the key that it has or the one that shall take its place.
+    fn lists_us(&self, desired: &Desired) -> bool {
+        self.device.is_listed(desired) || rekey::listed(&self.device.home, desired).is_some()
     }
 
     /// Fetches the accepted commit, which believing once is enough for, if the clone has lost it.

@@ -4,14 +4,14 @@
 
 use std::path::{Path, PathBuf};
 
-use repo_git::Remote;
 use repo_git::sign::openssh::{KeyFile, fingerprint};
+use repo_git::{KeyError, Remote, SigningKey};
 use repo_http::CredentialError;
 use repo_model::join::Join;
 use repo_model::{InvalidSshUrl, KeyText, SshUrl};
 use serde::Serialize;
 
-use crate::config::{HostSettings, SshIdentity};
+use crate::config::{Home, HostSettings, SshIdentity};
 
 /// The host can't be asked over SSH like this.
 #[derive(Debug, thiserror::Error)]
@@ -25,6 +25,9 @@ pub enum SshSetupError {
         path.display(), path.display()
     )]
     KeyFile { path: PathBuf },
+    /// A new key can't be made.
+    #[error("can't make a key for the host")]
+    Make(#[from] KeyError),
     /// The key that signs what the device says shall sign nothing else.
     #[error("`{}` is the key that signs `status`: the host is asked with another one", path.display())]
     SigningKey { path: PathBuf },
@@ -89,9 +92,28 @@ pub fn enrolment_line(
     Ok(Some(format!("{key} {} ssh", join.device)))
 }
 
+/// The line that enrols the key which shall take the place of the device's own; that is made if it isn't there. One that the
+/// site gives stays; `None` where an agent has it.
+pub fn next_line(
+    home: &Home,
+    settings: &HostSettings,
+    join: &Join,
+    signing: &KeyText,
+) -> Result<Option<String>, SshSetupError> {
+    if !matches!(settings.ssh.identity, SshIdentity::Own(_)) {
+        return enrolment_line(settings, join, signing);
+    }
+    let path = home.next_ssh_key();
+    if !path.exists() {
+        SigningKey::generate().save(&path)?;
+    }
+    let key = public_key(&SshIdentity::Own(path))?;
+    Ok(key.map(|key| format!("{key} {} ssh", join.device)))
+}
+
 /// The device's repository there. Nothing is asked yet.
 #[cfg(feature = "ssh")]
-pub(super) fn remote(url: &SshUrl, join: &Join, settings: &HostSettings) -> Result<Remote, SshSetupError> {
+pub(super) fn remote(url: &SshUrl, join: &Join, settings: &HostSettings, home: &Home) -> Result<Remote, SshSetupError> {
     use repo_git::ssh::{Client, HostKeys, Identity, Settings};
     let ssh = &settings.ssh;
     let joined = if ssh.names_host_key() { &[][..] } else { &join.host_keys };
@@ -100,20 +122,24 @@ pub(super) fn remote(url: &SshUrl, join: &Join, settings: &HostSettings) -> Resu
         fingerprints: ssh.fingerprint.iter().cloned().collect(),
         known_hosts: ssh.known_hosts.clone(),
     };
+    let own = |path: PathBuf| Identity::KeyFile { path, passphrase: None };
     let identity = match &ssh.identity {
-        SshIdentity::Own(path) => Identity::KeyFile { path: path.clone(), passphrase: None },
+        SshIdentity::Own(path) => own(path.clone()),
         SshIdentity::File { path, passphrase } => {
             Identity::KeyFile { path: path.clone(), passphrase: passphrase.clone() }
         }
         SshIdentity::Agent(socket) => Identity::Agent { socket: socket.clone() },
     };
-    let settings =
-        Settings { host_keys, identities: vec![identity], timeouts: settings.timeouts, ..Settings::default() };
+    // While the device's key changes, the host may know either.
+    let others = [home.next_ssh_key(), home.old_ssh_key()].into_iter();
+    let others = others.filter(|path| matches!(ssh.identity, SshIdentity::Own(_)) && path.exists()).map(own);
+    let identities = std::iter::once(identity).chain(others).collect();
+    let settings = Settings { host_keys, identities, timeouts: settings.timeouts, ..Settings::default() };
     Ok(Remote::ssh(url.clone(), Client::new(url, settings)?))
 }
 
 /// This program has no SSH.
 #[cfg(not(feature = "ssh"))]
-pub(super) fn remote(url: &SshUrl, _: &Join, _: &HostSettings) -> Result<Remote, SshSetupError> {
+pub(super) fn remote(url: &SshUrl, _: &Join, _: &HostSettings, _: &Home) -> Result<Remote, SshSetupError> {
     Err(SshSetupError::NotBuilt { url: url.clone() })
 }

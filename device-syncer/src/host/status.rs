@@ -89,7 +89,7 @@ impl StatusBranch<'_> {
                 return Ok(true);
             }
         }
-        if signer(&view, tip).is_some_and(|key| key == self.device.key) {
+        if signer(&view, tip).is_some_and(|key| key == self.device.key.get()) {
             tracing::warn!(%tip, "going on from the `status` that the host has");
             let other = instance_of(&view, tip).filter(|other| *other != self.device.instance);
             _ = self.replant(Onto::Tip(tip))?;
@@ -252,7 +252,7 @@ impl StatusBranch<'_> {
         }
         let allowed: &[KeyText] = &desired.envelope.device.status_keys;
         Ok(match signer(view, tip) {
-            Some(key) if allowed.contains(&key) || key == self.device.key => Theirs::Ours(tip),
+            Some(key) if allowed.contains(&key) || key == self.device.key.get() => Theirs::Ours(tip),
             Some(key) if self.was_ours(view, tip, &key)? => Theirs::Before(tip),
             _ => Theirs::Foreign(tip),
         })

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
-use repo_git::CommitId;
+use repo_git::sign::openssh::fingerprint;
+use repo_git::{CommitId, SigningKey};
 use repo_model::clock::SKEW;
 use repo_model::desired::{Desired, Refusal};
 use repo_model::error_chain;
@@ -24,6 +25,7 @@ use crate::reconcile::lost::lost;
 use crate::reconcile::outcome::HostAnswer;
 use crate::state::accepted::{self, LastRead, Unreadable};
 use crate::state::floor::{Floor, FloorError};
+use crate::state::rekey;
 use crate::state::roster;
 use crate::state::site;
 use crate::state::view::View;
@@ -236,6 +238,8 @@ pub(super) struct PassInput {
     pub(super) desired: Option<Arc<Desired>>,
     /// Whether that is a new one.
     pub(super) is_adopted: bool,
+    /// The key that signs from the adoption on, where it lists a new one.
+    pub(super) next_key: Option<SigningKey>,
     /// Whether what was found was judged by what isn't in force any more.
     pub(super) is_outdated: bool,
     /// Whether the device's clock shows less than a time that was proven.
@@ -247,7 +251,7 @@ pub(super) struct PassInput {
 impl PassInput {
     fn of(next: DeviceState) -> Self {
         let (is_adopted, is_outdated, clock_is_behind) = (false, false, false);
-        Self { next, desired: None, is_adopted, is_outdated, clock_is_behind, conditions: Vec::new() }
+        Self { next, desired: None, is_adopted, next_key: None, is_outdated, clock_is_behind, conditions: Vec::new() }
     }
 }
 
@@ -406,6 +410,11 @@ impl Acceptance<'_> {
             }
         }
         adoption.put_into(&mut pass.next, self.clock.now());
+        if let Some((next, key)) = rekey::listed(home, &adoption.desired) {
+            tracing::info!(serial, key = fingerprint(&key), "the device's new key is listed, and signs from here on");
+            self.device.key.set(key);
+            pass.next_key = Some(next);
+        }
         tracing::info!(serial, %commit, "adopted");
         pass.is_adopted = true;
         pass.desired = Some(Arc::new(adoption.desired));

@@ -14,10 +14,11 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use repo_model::desired::Desired;
+use repo_model::error_chain;
 use repo_model::report::{CAPABILITIES, Condition, ConditionType, Reason};
 
 use crate::config::Device;
-use crate::decision::device_state::DeviceState;
+use crate::decision::device_state::{Accepted, DeviceState};
 use crate::decision::failure::is_disk_full;
 use crate::decision::fetched::AllFetched;
 use crate::decision::health::{self, NotReady};
@@ -35,6 +36,7 @@ use crate::state::accepted::{self, LastRead};
 use crate::state::floor::Floor;
 use crate::state::hold;
 use crate::state::last_failure::LastFailure;
+use crate::state::rekey;
 use crate::state::requests::Requests;
 use crate::state::shared::Shared;
 use crate::state::store::Store;
@@ -267,7 +269,15 @@ impl DeviceSide {
         if pass.conditions.iter().any(is_expired) && pass.desired.as_deref().is_some_and(is_silent) {
             keep_staleness(&mut pass.conditions, &view.device_state);
         }
+        let next_key = pass.next_key.take();
+        let is_rekeyed = next_key.is_some();
+        if let (Some(key), Some(adopted)) = (next_key, pass.next.accepted.as_ref().and_then(Accepted::id)) {
+            self.state.lock().store.sign_after(adopted, key);
+        }
         let (done, observation) = self.reconciler.reconcile(&self.device, &self.state, &pass, is_waited_for)?;
+        if is_rekeyed && let Err(error) = rekey::settle(&self.device.home) {
+            tracing::warn!(error = error_chain(&error), "the old key stays on the disk until the next start");
+        }
         self.events.clear();
         let view = self.state.view();
         if requests.accept_history.is_some_and(|commit| accepted::is_in_force(&view, commit)) {

@@ -27,6 +27,7 @@ use crate::runtimes::capabilities::Probe;
 use crate::state::accepted::{self, Unreadable};
 use crate::state::hold::Holds;
 use crate::state::local_condition::{self, LocalCondition};
+use crate::state::rekey;
 use crate::state::requests::Requests;
 use crate::state::restart_requests;
 
@@ -80,7 +81,10 @@ pub fn preview(syncer: &Syncer) -> Result<Preview, PlanError> {
         in_the_way.extend(lost(&device_state, accepted.as_ref()));
     }
     let desired = adoption.as_ref().map(|adoption| &adoption.desired).or(accepted.as_ref());
-    let waiting = device.not_listed(is_listed_by_tip, desired, &view.device_state);
+    // The key that the pass would go over to.
+    let is_next = desired.is_some_and(|desired| rekey::listed(&device.home, desired).is_some());
+    let not_listed = || device.not_listed(is_listed_by_tip, desired, &view.device_state);
+    let waiting = if is_next { None } else { not_listed() };
     let runtimes = &reconciler.runtimes;
     let facts = || Some((runtimes.versions()?, runtimes.data_root()));
     let capabilities = capabilities(&mut Probe::default(), device, &runtimes.types(), facts);

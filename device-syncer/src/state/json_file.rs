@@ -21,7 +21,7 @@ pub struct FileError {
     source: io::Error,
 }
 
-fn failed<'a>(doing: &'static str, path: &'a Path) -> impl FnOnce(io::Error) -> FileError + 'a {
+pub(super) fn failed<'a>(doing: &'static str, path: &'a Path) -> impl FnOnce(io::Error) -> FileError + 'a {
     move |source| FileError { doing, path: path.to_owned(), source }
 }
 

@@ -14,6 +14,8 @@ pub mod floor;
 pub mod history;
 /// What the site holds.
 pub mod hold;
+/// Which installation this is.
+pub mod installation;
 /// Small JSON files of a home, which commands write beside a running syncer.
 pub mod json_file;
 /// Why the last pass failed.
@@ -30,6 +32,8 @@ pub mod moved;
 pub mod opened;
 /// New random bytes, for what is to be a secret.
 pub mod random;
+/// A new key that shall take the place of this device's.
+pub mod rekey;
 /// What a person at the device asked for.
 pub mod requests;
 pub mod restart_requests;

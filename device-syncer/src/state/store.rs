@@ -39,6 +39,8 @@ pub struct Store {
     pub device_state: DeviceState,
     lock: RepoLock,
     key: SigningKey,
+    /// The key that signs from the adoption of that commit on, and with it.
+    next_key: Option<(CommitId, SigningKey)>,
     person: Person,
     state: Option<CommitId>,
     status: Option<CommitId>,
@@ -115,6 +117,7 @@ impl Store {
             device_state,
             lock,
             key,
+            next_key: None,
             person,
             state,
             status,
@@ -208,6 +211,16 @@ impl Store {
         Ok(())
     }
 
+    /// From the adoption of this commit on, and with it, this key signs.
+    pub fn sign_after(&mut self, adopted: CommitId, key: SigningKey) {
+        self.next_key = Some((adopted, key));
+    }
+
+    /// This key signs from now on, because the accepted state lists it.
+    pub fn sign_with(&mut self, key: SigningKey) {
+        self.key = key;
+    }
+
     /// The tip of the local `status`.
     pub fn status_tip(&self) -> Option<CommitId> {
         self.status
@@ -220,6 +233,19 @@ impl Store {
         if next == self.device_state && (self.is_rooted || !self.accepted_is_here(&next)) {
             return Ok(false);
         }
+        // What says that a state was adopted is signed by a key that it lists.
+        let adopted = next.accepted.as_ref().and_then(Accepted::id);
+        let next_key = self.next_key.take_if(|(from, _)| adopted == Some(*from));
+        if let Some((from, key)) = next_key {
+            let old = std::mem::replace(&mut self.key, key);
+            return self.put(next, message, time).inspect_err(|_| {
+                self.next_key = Some((from, std::mem::replace(&mut self.key, old)));
+            });
+        }
+        self.put(next, message, time)
+    }
+
+    fn put(&mut self, next: DeviceState, message: &Message, time: i64) -> Result<bool, StoreError> {
         let says_more = next.status != self.device_state.status;
         let (mut batch, mut status) = (self.repo.batch(), self.status);
         let mut on_status = OnStatus { reported: self.reported, epoch: self.epoch };

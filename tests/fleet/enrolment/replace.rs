@@ -12,7 +12,7 @@ use crate::epochs::{branches, transitions};
 use crate::hosted::ID;
 
 /// Lets a device enrol, whichever command takes it in.
-fn take_in(site: &Site, name: &str, command: impl Fn(&str) -> Vec<String>) -> Device {
+pub(super) fn take_in(site: &Site, name: &str, command: impl Fn(&str) -> Vec<String>) -> Device {
     let device = site.device(name);
     let mut enrolling = site.enroll(&device);
     let code = enrolling.says("code");
