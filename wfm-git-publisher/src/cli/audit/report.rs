@@ -34,7 +34,6 @@ use crate::repos::{Agreement, FleetRepo, Signature};
 ///   wfm-git-publisher audit report ../my-fleet.wfm/devices --roster roster.json
 ///   wfm-git-publisher audit report ../my-fleet.wfm/devices --roster roster.json --device press-01
 ///   wfm-git-publisher audit report ../my-fleet.wfm/devices --roster roster.json --fleet-clone .
-///   wfm-git-publisher audit report ../my-fleet.wfm/devices --roster roster.json --control ../my-fleet.wfm/control.git
 #[derive(Debug, clap::Args)]
 #[command(verbatim_doc_comment)]
 pub(super) struct Args {
