@@ -108,7 +108,8 @@ impl StatusJudge {
         };
         if self.signer.as_ref() != Some(signer) {
             // With another key it is a new disk, where nothing is at first; but an installation may get a new key, and goes on.
-            if self.instances.1.last() != Some(&status.syncer.instance) {
+            let is_beginning = told.parents == 0 && Epoch::<CommitId>::of(&told.message).is_none();
+            if is_beginning || self.instances.1.last() != Some(&status.syncer.instance) {
                 (self.states, self.versions) = Default::default();
             }
             self.signer = Some(signer.clone());
