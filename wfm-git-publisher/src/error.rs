@@ -14,7 +14,7 @@ use crate::operator::deploy::DeployError;
 use crate::operator::trust::TrustError;
 use crate::operator::{
     AddError, ApproveDeviceError, ApproveError, ClonesError, DeviceFileError, EnrollError, InitError, JoinError,
-    RetireError, RolloutWordError, SignersError, TokenError,
+    LabelError, RetireError, RolloutWordError, SignersError, TokenError,
 };
 use crate::publish::{self, PublishError};
 
@@ -117,6 +117,11 @@ fn problems<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a Problems> {
     if let Some(error) = error.downcast_ref::<AppError>() {
         return error.problems();
     }
+    if let Some(LabelError::Labels(problems) | LabelError::File(DeviceFileError::Device { problems, .. })) =
+        error.downcast_ref()
+    {
+        return Some(problems);
+    }
     match (error.downcast_ref(), error.downcast_ref(), error.downcast_ref(), error.downcast_ref()) {
         (Some(PublishError::Fleet(problems)), ..) => Some(problems),
         (_, Some(AddError::Device { problems, .. } | AddError::List(problems)), ..) => Some(problems),
@@ -170,6 +175,7 @@ fn hint(error: &(dyn Error + 'static)) -> Option<String> {
             .or_else(|| join_hint(error))
             .or_else(|| enroll_hint(error))
             .or_else(|| retire_hint(error))
+            .or_else(|| label_hint(error))
             .or_else(|| rollout_hint(error))
             .or_else(|| approve_device_hint(error))
             .or_else(|| token_hint(error))
@@ -268,6 +274,18 @@ fn rollout_hint(error: &(dyn Error + 'static)) -> Option<String> {
 
 fn retire_hint(error: &(dyn Error + 'static)) -> Option<String> {
     let RetireError::File(error) = error.downcast_ref()? else { return None };
+    device_file_hint(error)
+}
+
+fn label_hint(error: &(dyn Error + 'static)) -> Option<String> {
+    match error.downcast_ref()? {
+        LabelError::Present { .. } => Some("to change it: --overwrite".to_owned()),
+        LabelError::File(error) => device_file_hint(error),
+        LabelError::Labels(_) | LabelError::Git(_) => None,
+    }
+}
+
+fn device_file_hint(error: &DeviceFileError) -> Option<String> {
     match error {
         DeviceFileError::NoDevice(_) => Some("`device list` shows those that are committed".to_owned()),
         DeviceFileError::Dirty { .. } => Some("commit or undo them first".to_owned()),

@@ -11,10 +11,12 @@ use serde_json::json;
 use wfm_git_host::accounts::Store;
 
 use super::app::devices::{AppsArgs, run_apps};
-use super::{OutputArgs, Place, account, label, pending, replace, retire, table};
+use super::label::{LabelArgs, run as run_label};
+use super::{OutputArgs, Place, account, label, meant, pending, replace, retire, table};
 use crate::config::Config;
 use crate::error::{Failure, USER};
 use crate::fleet::{self, Device, Retired};
+use crate::operator::deploy::Target;
 use crate::operator::{AddError, AddedOne, Lines, Over, Reach, add, add_many, enroll, rejoin};
 use crate::repos::Remotes;
 
@@ -27,6 +29,7 @@ pub(super) enum Command {
     Replace(replace::ReplaceArgs),
     Retire(retire::RetireArgs),
     List(ListArgs),
+    Label(LabelArgs),
     Apps(AppsArgs),
     Pending(pending::PendingArgs),
     Approve(pending::ApproveArgs),
@@ -153,9 +156,14 @@ pub(super) struct EnrollArgs {
 /// Lists the devices of the fleet
 ///
 ///   wfm-git-publisher device list
+///   wfm-git-publisher device list -l site=graz
 #[derive(Debug, clap::Args)]
 #[command(verbatim_doc_comment)]
 pub(super) struct ListArgs {
+    /// Only devices with these labels, as site=graz,line in (1,2),!spare
+    #[arg(short = 'l', long, value_name = "LABELS")]
+    selector: Option<Target>,
+
     /// The commit of the fleet
     #[arg(long, default_value = "HEAD")]
     rev: String,
@@ -172,6 +180,7 @@ pub(super) fn run(place: &Place, command: Command) -> Result<u8, Failure> {
         Command::Replace(args) => replace::run(place, args),
         Command::Retire(args) => retire::run(place, &args),
         Command::List(args) => run_list(place, &args),
+        Command::Label(args) => run_label(place, &args),
         Command::Apps(args) => run_apps(place, &args),
         Command::Pending(args) => pending::run(place, &args),
         Command::Approve(args) => pending::run_approve(place, args),
@@ -314,7 +323,9 @@ fn run_list(place: &Place, args: &ListArgs) -> Result<u8, Failure> {
     let source = place.source()?;
     let reading = fleet::read(&source.files(source.resolve(&args.rev)?)?);
     super::print_problems(&reading.problems, "the fleet");
-    let devices: Vec<_> = reading.fleet.iter().flat_map(|fleet| fleet.devices.values()).collect();
+    let is_meant = meant(args.selector.as_ref())?;
+    let devices = reading.fleet.iter().flat_map(|fleet| fleet.devices.values());
+    let devices: Vec<_> = devices.filter(|device| is_meant(device)).collect();
     let row = |device: &&Device| {
         let labels: Vec<_> = device.labels.iter().map(|(name, value)| format!("{name}={value}")).collect();
         let enrolled = match device.retired {

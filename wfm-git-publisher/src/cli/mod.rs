@@ -11,6 +11,7 @@ mod enroll;
 mod explain;
 mod hook;
 mod init;
+mod label;
 mod log;
 mod pending;
 mod plan;
@@ -44,6 +45,8 @@ use serde_json::json;
 
 use crate::config::Config;
 use crate::error::{Failure, INTERNAL, warning};
+use crate::fleet::Device;
+use crate::operator::deploy::{Target, selectors};
 use crate::operator::{key_ends, reminders};
 use crate::plan::{Allowed, Blocked};
 use crate::publish::Options;
@@ -164,6 +167,16 @@ impl OutputArgs {
 fn label(text: &str) -> Result<(String, String), String> {
     let (name, value) = text.split_once('=').ok_or("expected NAME=VALUE")?;
     Ok((name.to_owned(), value.to_owned()))
+}
+
+/// Tells of a device whether it has the labels that are asked for; every device where none are.
+fn meant(selector: Option<&Target>) -> Result<impl Fn(&Device) -> bool, Failure> {
+    let selectors = selector.map(|target| selectors(std::slice::from_ref(target))).transpose();
+    let selectors =
+        selectors.map_err(|problems| Failure::new("the labels can't be selected by").problems(&problems))?;
+    Ok(move |device: &Device| {
+        selectors.as_ref().is_none_or(|selectors| selectors.iter().any(|selector| selector.selects(device)))
+    })
 }
 
 /// The form of a result.

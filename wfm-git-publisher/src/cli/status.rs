@@ -16,6 +16,7 @@ use wfm_git_host::ca;
 use super::{Output, Place, threads};
 use crate::error::{Failure, USER};
 use crate::fleet::{self, Fleet};
+use crate::operator::deploy::Target;
 use crate::plan::Blocked;
 use crate::publish::{Findings, check_clock};
 use crate::status::{DeviceStatus, Membership, SiteStatus, Summary, UNREACHABLE, fetch, read};
@@ -38,7 +39,7 @@ use crate::status::{DeviceStatus, Membership, SiteStatus, Summary, UNREACHABLE, 
 /// is. A line below sums up all devices that were asked for, whichever are shown:
 ///
 ///   wfm-git-publisher status --failed
-///   wfm-git-publisher status --stale
+///   wfm-git-publisher status -l site=graz --stale
 ///   wfm-git-publisher status --group-by site
 ///   wfm-git-publisher status --group-by version
 ///
@@ -49,6 +50,10 @@ use crate::status::{DeviceStatus, Membership, SiteStatus, Summary, UNREACHABLE, 
 pub(super) struct Args {
     /// Only these devices, by id; all of the fleet where none is named
     devices: Vec<DeviceId>,
+
+    /// Only devices with these labels, as site=graz,line in (1,2),!spare
+    #[arg(short = 'l', long, value_name = "LABELS")]
+    selector: Option<Target>,
 
     /// Only devices that are failed, degraded, not-publishable or doubtful
     #[arg(long)]
@@ -114,7 +119,13 @@ impl Args {
             return Err(Failure::new("the fleet can't be used").problems(&reading.problems));
         };
         let home = place.home()?;
-        let asked = |device: &DeviceId| self.devices.is_empty() || self.devices.contains(device);
+        let is_meant = super::meant(self.selector.as_ref())?;
+        let has_labels = |device: &DeviceId| match fleet.devices.get(device) {
+            Some(device) => is_meant(device),
+            None => self.selector.is_none(),
+        };
+        let is_named = |device: &DeviceId| self.devices.is_empty() || self.devices.contains(device);
+        let asked = |device: &DeviceId| is_named(device) && has_labels(device);
         let fetched = match place.remotes()?.filter(|_| !self.cached) {
             Some(remotes) => fetch(&home, &remotes, &fleet, fleet.devices.keys().filter(|id| asked(id)).cloned())?,
             None => BTreeMap::new(),

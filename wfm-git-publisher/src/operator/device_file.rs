@@ -6,6 +6,7 @@ use std::path::Path;
 use repo_git::durable::{self, FileError};
 use repo_model::DeviceId;
 use repo_model::problem::Problems;
+use repo_model::yaml::{Limits, parse};
 
 use crate::fleet::{self, Device, SourceFile};
 use crate::repos::{GitError, SourceError, StockGit, work_tree};
@@ -64,6 +65,17 @@ pub(super) struct Changed {
     pub(super) was_there: bool,
 }
 
+/// An edit that can be made.
+#[derive(Debug)]
+pub(super) struct Planned {
+    /// Its path in the fleet repository.
+    pub(super) file: String,
+    /// The text that it gets; absent where it means that already.
+    pub(super) edited: Option<String>,
+    /// Whether that stands there, and isn't committed yet.
+    is_dirty: bool,
+}
+
 impl<'a> DeviceFile<'a> {
     pub(super) fn open(root: &'a Path, device: &DeviceId) -> Result<Self, DeviceFileError> {
         let files = work_tree(root)?;
@@ -83,6 +95,17 @@ impl<'a> DeviceFile<'a> {
     /// Writes and commits it. The same again completes what was cut off before its commit; other changes of the file are the
     /// operator's.
     pub(super) fn change(self, edit: &Edit<'_>) -> Result<Changed, DeviceFileError> {
+        let root = self.root;
+        let planned = self.plan(edit)?;
+        planned.write(root)?;
+        if planned.is_to_be_committed() {
+            StockGit::new(root).commit(&[&planned.file], edit.message)?;
+        }
+        Ok(Changed { file: planned.file, was_there: planned.edited.is_none() })
+    }
+
+    /// What the edit comes to; nothing is written.
+    pub(super) fn plan(self, edit: &Edit<'_>) -> Result<Planned, DeviceFileError> {
         let was_there = self.means(edit);
         let Self { root, file, text, before, .. } = self;
         let git = StockGit::new(root);
@@ -90,14 +113,22 @@ impl<'a> DeviceFile<'a> {
         if is_dirty && !(was_there && edit.is_all_that_changed(&git, &before.id, &file, &text)?) {
             return Err(DeviceFileError::Dirty { file });
         }
-        if !was_there {
-            let (path, edited) = (root.join(&file), edit.made(&file, &text, &before)?);
-            durable::replace_file(&path, edited.as_bytes(), 0o644).map_err(FileError::write(&path))?;
-        }
-        if is_dirty || !was_there {
-            git.commit(&[&file], edit.message)?;
-        }
-        Ok(Changed { file, was_there })
+        let edited = if was_there { None } else { Some(edit.made(&file, &text, &before)?) };
+        Ok(Planned { file, edited, is_dirty })
+    }
+}
+
+impl Planned {
+    /// Whether the file will differ from the last commit.
+    pub(super) fn is_to_be_committed(&self) -> bool {
+        self.is_dirty || self.edited.is_some()
+    }
+
+    /// Writes it, durably; the commit comes after.
+    pub(super) fn write(&self, root: &Path) -> Result<(), FileError> {
+        let Some(edited) = &self.edited else { return Ok(()) };
+        let path = root.join(&self.file);
+        durable::replace_file(&path, edited.as_bytes(), 0o644).map_err(FileError::write(&path))
     }
 }
 
@@ -107,7 +138,10 @@ impl Edit<'_> {
         let failed = || DeviceFileError::Edit { file: file.to_owned(), key: self.key };
         let edited = (self.text)(text).ok_or_else(failed)?;
         let after = read(&before.id, file, &edited).map_err(|_| failed())?;
-        if after == (self.meaning)(before.clone()) { Ok(edited) } else { Err(failed()) }
+        // A policy knows its lines, which may be others by now.
+        let after = Device { policy: before.policy.clone(), ..after };
+        let is_right = after == (self.meaning)(before.clone()) && policy(&edited) == policy(text);
+        if is_right { Ok(edited) } else { Err(failed()) }
     }
 
     /// Whether the file is the committed one with the edit, and nothing else.
@@ -127,4 +161,9 @@ impl Edit<'_> {
 fn read(device: &DeviceId, file: &str, text: &str) -> Result<Device, DeviceFileError> {
     let read = fleet::read_device(&SourceFile::plain(file, text));
     read.map_err(|problems| DeviceFileError::Device { device: device.clone(), problems })
+}
+
+/// The policy in a device's file, as it is written; absent where there is none.
+fn policy(text: &str) -> Option<serde_json::Value> {
+    parse("", text.as_bytes(), &Limits::FLEET).ok()?.to_json().ok()?.get("policy").cloned()
 }

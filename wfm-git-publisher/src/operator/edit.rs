@@ -89,6 +89,23 @@ pub(super) fn set_entry(text: &str, section: &str, key: &str, value: &str) -> Op
     Some(lines.concat())
 }
 
+/// The text without `key` in the top-level mapping `section`, which keeps its other entries. `None` as with [`set_list`].
+pub(super) fn remove_entry(text: &str, section: &str, key: &str) -> Option<String> {
+    let node = parse("", text.as_bytes(), &Limits::FLEET).ok()?;
+    let Value::Mapping(sections) = &node.value else { return None };
+    let (name, entries) = sections.iter().find(|(name, _)| name.text() == Some(section))?;
+    let Value::Mapping(entries) = &entries.value else { return None };
+    let (found, _) = entries.iter().find(|(name, _)| name.text() == Some(key))?;
+    if found.span.line <= name.span.line {
+        return None;
+    }
+    let mut lines: Vec<String> = text.split_inclusive('\n').map(str::to_owned).collect();
+    let first = found.span.line.checked_sub(1)?;
+    let last = last_line(&lines, first, found.span.column.saturating_sub(1));
+    lines.drain(first..=last);
+    Some(lines.concat())
+}
+
 /// The last line of an entry that begins at a line, both from 0: what is indented deeper than it, or is an item at its own
 /// indentation, but for comments and empty lines at the end.
 fn last_line(lines: &[String], first: usize, indent: usize) -> usize {

@@ -341,6 +341,7 @@ fn every_command_that_prints_has_json() {
         (&["rollout", "list"], "/rollouts/0/state"),
         (&["rollout", "show", "12"], "/devices/press-01/state"),
         (&["rollout", "pause", "12"], "/words/paused"),
+        (&["device", "label", "press-01", "ring=canary"], "/devices/0/file"),
         (&["device", "retire", "press-01"], "/retired"),
     ];
     let plant = lab.dir().join("plant");

@@ -31,6 +31,7 @@ mod history;
 mod host;
 mod hosted;
 mod hosted_paths;
+mod labels;
 mod meaning;
 mod metrics;
 mod registry;

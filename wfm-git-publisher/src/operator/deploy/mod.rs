@@ -11,6 +11,7 @@ mod write;
 pub use answer::given;
 pub use edit::{DeploymentEdit, edited};
 pub use questions::{Question, questions};
+pub(super) use target::word as yaml_word;
 pub use target::{InvalidTarget, Target, selectors};
 pub use text::NewDeployment;
 pub use write::{DeployError, DeploymentFile};

@@ -176,7 +176,7 @@ fn list<'a>(texts: impl Iterator<Item = &'a str>) -> String {
 }
 
 /// A text that no reader takes for anything else, with quotes only where it needs them.
-pub(super) fn word(text: &str) -> String {
+pub(in crate::operator) fn word(text: &str) -> String {
     let is_simple = |c: char| c.is_ascii_alphanumeric() || "._-/".contains(c);
     let is_plain = text.starts_with(|c: char| c.is_ascii_alphanumeric())
         && text.chars().all(is_simple)
