@@ -282,12 +282,15 @@ pub fn open_at(home: Home, moved: Option<Option<Moved>>) -> Result<(Syncer, Lock
     let key = SigningKey::load(&home.key()).map_err(|error| HomeError::Key(error.into()))?;
     let mut key_line = key_text(&key.public());
     let mut store = Store::open(&home, &join.device, key)?;
-    // The power was cut between the adoption of a state that lists the new key and the last step.
-    let accepted = accepted::read(&store.view(), &store.device_state).ok().flatten();
-    if let Some((next, key)) = accepted.and_then(|accepted| rekey::listed(&home, &accepted)) {
-        store.sign_with(next);
-        key_line = key;
-        rekey::settle(&home)?;
+    // Where the power was cut between the adoption of a state that lists the new key and the last step. Nobody else needs to read
+    // what was accepted before something newer is: it may be damaged.
+    if home.next_key().exists() {
+        let accepted = accepted::read(&store.view(), &store.device_state).ok().flatten();
+        if let Some((next, key)) = accepted.and_then(|accepted| rekey::listed(&home, &accepted)) {
+            store.sign_with(next);
+            key_line = key;
+            rekey::settle(&home)?;
+        }
     }
     rekey::tidy(&home)?;
     let (floor, events) = read_floor(&home, &join, &store)?;
