@@ -271,7 +271,7 @@ fn what_is_hidden_is_answered_like_what_is_missing_whatever_is_asked() {
 /// A device whose key was stolen signs whatever it likes; `status` shows it, and nothing else happens.
 #[test]
 fn what_a_stolen_device_says_makes_no_row_and_steers_no_terminal() {
-    const ROW: &str = "press-02  hello  1.0.0  healthy  installed  5s";
+    const ROW: &str = "press-02  hello  ready  1.0.0  healthy  installed  5s";
     let site = Site::new();
     let device = site.device();
     let clone = site.clone(&device, "devices/press-01.git", "device");
@@ -309,7 +309,9 @@ fn what_a_stolen_device_says_makes_no_row_and_steers_no_terminal() {
     };
     let table = site.lab.run(&["status"]).good();
     assert!(is_harmless(&table), "{table:?}");
-    for line in table.lines() {
+    let (rows, sum) = table.split_once("\n\n").expect("a table, and a line that sums up");
+    assert_eq!(sum, "2 devices: 1 doubtful, 1 unknown; 1 not enrolled\n", "one that is broken into counts as no other");
+    for line in rows.lines() {
         assert!(["DEVICE", DEVICE, OTHER, "press-02"].iter().any(|id| line.starts_with(&format!("{id} "))), "{line}");
         assert!(!line.starts_with("press-02") || line.ends_with("  not enrolled"), "{line}");
         assert!(!line.contains(ROW) && line.len() < 20_000, "{line}");
