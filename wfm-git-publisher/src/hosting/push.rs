@@ -1,6 +1,8 @@
 //! A push to the hosted fleet repository: what `validate` would refuse is refused before it is there.
 
+use std::collections::BTreeSet;
 use std::path::Path;
+use std::sync::atomic::AtomicBool;
 
 use jiff::Timestamp;
 use repo_git::{Ancestry, CommitId, Repo};
@@ -10,13 +12,21 @@ use repo_model::problem::{Problem, Problems};
 use wfm_git_host::judge::{self, Move, Rejected};
 
 use super::paths::Bounds;
-use crate::fleet::{self, Reading};
+use crate::fleet::{self, Fleet, Reading, SourceFile};
 use crate::parallel;
+use crate::plan::{Allowed, Shown, summary};
+use crate::publish::{self, Options, RolloutProgress};
 use crate::render::problems_of;
 use crate::repos::{APPROVALS, Control, CoverageError, FleetRepo, Home, Ledger};
 
 /// How many problems a person is shown at once.
 const MAX_SHOWN: usize = 50;
+
+/// The most devices of a fleet whose plan is made while somebody waits for the end of a push.
+const MAX_PLANNED: usize = 2000;
+
+/// The most things that can't be published that are told then.
+const MAX_BLOCKED: usize = 10;
 
 /// Judges a push to the fleet repository of this home. Returns what is worth saying about one that is accepted.
 ///
@@ -77,7 +87,9 @@ impl Push<'_> {
             None => Ok(()),
             Some(new) if is_published => {
                 self.check_history(branch, step.old, new)?;
-                self.check_fleet(branch, new, notes)
+                let (fleet, files) = self.check_fleet(branch, new, notes)?;
+                notes.extend(fleet.map(|fleet| self.what_follows(&fleet, &files)));
+                Ok(())
             }
             Some(new) => {
                 if let Err(rejected) = self.check_fleet(branch, new, notes) {
@@ -124,7 +136,13 @@ impl Push<'_> {
         }
     }
 
-    fn check_fleet(&self, branch: &str, new: CommitId, notes: &mut Vec<String>) -> Result<(), Rejected> {
+    /// Whether a fleet may be published as it is; what it is then.
+    fn check_fleet(
+        &self,
+        branch: &str,
+        new: CommitId,
+        notes: &mut Vec<String>,
+    ) -> Result<(Option<Fleet>, Vec<SourceFile>), Rejected> {
         let files = self.source.files(new).map_err(|error| Rejected::Rule(error_chain(&error)))?;
         let Reading { fleet, mut problems } = fleet::read(&files);
         problems.extend(fleet.iter().flat_map(|fleet| problems_of(fleet, parallel::cores())));
@@ -135,15 +153,53 @@ impl Push<'_> {
         }
         notes.extend(warnings(&problems));
         // Without its ledger the publisher says by itself what it can't do, and asks the same before it publishes.
-        let Ok((ledger, rosters)) = Control::read(&self.home) else { return Ok(()) };
+        let Ok((ledger, rosters)) = Control::read(&self.home) else { return Ok((None, files)) };
         self.check_covered(branch, &ledger, new)?;
         let known = rosters.fleet();
         match fleet {
             Some(fleet) if fleet.settings.id != known => {
                 rule(format!("{branch}: fleet.yaml: id: is another fleet's; here it is {known}"))
             }
-            _ => Ok(()),
+            fleet => Ok((fleet, files)),
         }
+    }
+
+    /// What `publish` does with it, in a few lines: nobody shall push and wonder whether anything happens.
+    fn what_follows(&self, fleet: &Fleet, files: &[SourceFile]) -> String {
+        if fleet.devices.len() > MAX_PLANNED {
+            return "it is accepted; `wfm-git-publisher plan` shows what it changes".to_owned();
+        }
+        let stop = AtomicBool::new(false);
+        let options = Options {
+            now: Timestamp::now(),
+            devices: None,
+            allowed: Allowed::default(),
+            resolve: &|_| Err("a push asks no registry".into()),
+            threads: parallel::cores(),
+            stop: &stop,
+            progress: &|_, _, _| (),
+            remotes: None,
+            reclaim: BTreeSet::new(),
+        };
+        let planned = match publish::check(&self.home, files, &options) {
+            Ok(planned) => planned,
+            Err(error) => return format!("it is accepted; what it changes can't be told: {}", error_chain(&error)),
+        };
+        let rollouts = planned.rollouts.as_ref().map(RolloutProgress::to_text).unwrap_or_default();
+        let clock = planned.clock.map(|error| format!("nothing is published before that is right: {error}\n"));
+        let blocked = planned.devices.iter().filter_map(|shown| match shown {
+            Shown::Plan(plan, blocked) => Some(blocked.iter().map(move |one| (&plan.device, one))),
+            _ => None,
+        });
+        let mut blocked: Vec<_> =
+            blocked.flatten().map(|(device, one)| format!("{device}: {}\n", one.message)).collect();
+        let more = blocked.len().saturating_sub(MAX_BLOCKED);
+        blocked.truncate(MAX_BLOCKED);
+        if more > 0 {
+            blocked.push(format!("and {more} more that can't be published; `wfm-git-publisher plan` shows them all\n"));
+        }
+        let lines = [clock.unwrap_or_default(), rollouts, blocked.concat(), summary(&planned.devices)].concat();
+        format!("it is accepted, and `publish` does this with it:\n{}", lines.trim_end())
     }
 }
 

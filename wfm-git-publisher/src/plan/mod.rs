@@ -27,7 +27,7 @@ pub use blocked::{Blocked, Code, blocked};
 pub use difference::{Difference, shown_component};
 pub use guard::{Allowed, Guarded, of_fleet};
 pub use packages::{of_packages, parameter_rules, parameter_type};
-pub use show::{GONE, GONE_HINT, Shown, difference_text, to_json, to_markdown, to_text};
+pub use show::{GONE, GONE_HINT, Shown, difference_text, summary, to_json, to_markdown, to_text};
 
 /// What would be done for one device.
 #[derive(Debug, Clone, PartialEq)]

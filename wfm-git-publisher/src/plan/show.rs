@@ -94,7 +94,8 @@ fn blocked_text(text: &mut String, blocked: &Blocked) {
     hint.iter().for_each(|hint| _ = writeln!(text, "    {}", text::line(hint)));
 }
 
-fn summary(all: &[Shown]) -> String {
+/// How many devices it changes, in a line, and who is left as they are.
+pub fn summary(all: &[Shown]) -> String {
     let mut text = String::new();
     let count = |test: fn(&Shown) -> bool| all.iter().filter(|shown| test(shown)).count();
     let gone = count(|shown| matches!(shown, Shown::Gone(..)));

@@ -11,7 +11,7 @@ use repo_testkit::ports::free_port;
 use wfm_git_host::accounts::Role;
 
 use crate::host::{Login, Site, eventually, said};
-use crate::support::Lab;
+use crate::support::{Lab, SECOND};
 
 /// A fleet as it is, made a hosted one the way the documentation says.
 pub(crate) fn hosted() -> Lab {
@@ -184,6 +184,48 @@ fn what_an_operator_pushes_is_published_at_once_and_commits_that_are_not_pushed_
     assert!(!log.contains(fs::read_to_string(&secret).unwrap().trim()), "{log}");
     let said = lab.run_in(lab.home.root(), &["device", "add", "press-09"]).failed(1);
     assert!(said.contains("has no work tree") && said.contains("hint: work in a clone"), "{said}");
+}
+
+#[test]
+fn a_push_ends_with_what_will_be_published_and_what_is_held_back() {
+    let olga = Operator::new();
+    let told = |pushed: &Output| {
+        said(pushed).lines().filter(|line| line.starts_with("remote: ")).map(str::to_owned).collect::<Vec<_>>()
+    };
+    let said_of = |pushed: &Output, line: &str| {
+        assert!(pushed.status.success(), "{}", said(pushed));
+        let told: Vec<_> = told(pushed).iter().map(|line| line.trim_end().to_owned()).collect();
+        assert!(told.contains(&format!("remote: {line}")), "{line}: {told:?}");
+    };
+    olga.edit("deployments/hello.yaml", "hello from the press", "servus");
+    let pushed = olga.push(&["HEAD"]);
+    said_of(&pushed, "it is accepted, and `publish` does this with it:");
+    said_of(&pushed, "1 device to change, 0 unchanged, 2 not enrolled");
+    // What doesn't change anything says so, and a branch beside says nothing of the kind.
+    olga.site.lab.publish_hosted();
+    git::git(&olga.clone, &["commit", "--quiet", "--allow-empty", "--message", "nothing"]);
+    said_of(&olga.push(&["HEAD"]), "0 devices to change, 1 unchanged, 2 not enrolled");
+    let beside = olga.push(&["HEAD:refs/heads/work"]);
+    assert!(beside.status.success() && !said(&beside).contains("`publish` does"), "{}", said(&beside));
+    // A guard holds back what is accepted: it is told now, and not only when nothing happens.
+    let second = olga.clone.join("deployments/second.yaml");
+    fs::write(&second, SECOND).unwrap();
+    let commit = |message: &str| {
+        git::git(&olga.clone, &["add", "--all"]);
+        git::git(&olga.clone, &["commit", "--quiet", "--message", message]);
+    };
+    let settings = olga.clone.join("fleet.yaml");
+    let guarded = fs::read_to_string(&settings).unwrap() + "guards: {deviceRemovals: 50%}\n";
+    fs::write(settings, guarded).unwrap();
+    commit("a second one");
+    said_of(&olga.push(&["HEAD"]), "1 device to change, 0 unchanged, 2 not enrolled");
+    olga.site.lab.publish_hosted();
+    fs::remove_file(&second).unwrap();
+    fs::remove_file(olga.clone.join("deployments/hello.yaml")).unwrap();
+    commit("neither of them");
+    let pushed = olga.push(&["HEAD"]);
+    let guard = "remote: press-01: 2 of its 2 deployments would be removed";
+    assert!(pushed.status.success() && said(&pushed).contains(guard), "{}", said(&pushed));
 }
 
 #[test]
