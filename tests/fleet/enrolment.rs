@@ -14,7 +14,7 @@ mod token_cuts;
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdout, Output, Stdio};
+use std::process::{Child, ChildStdout, Command, Output, Stdio};
 
 use repo_git::SigningKey;
 use repo_http::{Agent, Method, Request, Settings, Url};
@@ -27,10 +27,11 @@ use repo_testkit::device::{Device, fake_docker, reboot};
 use repo_testkit::fleet::Fleet;
 use repo_testkit::host::Host;
 use repo_testkit::ports::free_port;
-use repo_testkit::registry;
+use repo_testkit::{copy, git, registry};
 use serde_json::Value;
 use tempfile::TempDir;
 
+use crate::publish_crash::remove_lock;
 use crate::site::registry_name;
 
 /// A fleet whose host runs, and the file by which devices find it.
@@ -38,6 +39,23 @@ struct Site {
     dir: TempDir,
     fleet: Fleet,
     host: Option<Host>,
+}
+
+/// An approval again, after the power was cut: it completes what was cut off, so that one commit says `Enrolled:` with this, and
+/// leaves nothing behind.
+fn approve_again(fleet: &Fleet, approve: impl Fn() -> Command, enrolled: &str, when: &str) {
+    let mut again = approve().output().expect("the publisher runs");
+    // Between git's rename and our sync of it: git says which of its lock files the operator has to remove.
+    if said(&again).contains(".lock") {
+        remove_lock(fleet, when);
+        again = approve().output().expect("the publisher runs");
+    }
+    assert!(again.status.success(), "{when}: {}{}", said(&again), String::from_utf8_lossy(&again.stdout));
+    // What a cut write left beside its target is nobody's.
+    let left = git::git(&fleet.dir(), &["status", "--porcelain", "--untracked-files=no"]);
+    assert_eq!(left, "", "{when}");
+    let commits = git::git(&fleet.dir(), &["log", "--format=%s", &format!("--grep=^Enrolled: {enrolled}")]);
+    assert_eq!(commits.lines().count(), 1, "{when}: {commits}");
 }
 
 impl Site {
@@ -67,6 +85,13 @@ impl Site {
 
     fn offer(&self) -> EnrolmentFile {
         EnrolmentFile::parse(&std::fs::read(self.file()).expect("there")).expect("an enrolment file")
+    }
+
+    /// Puts the fleet and its home, as they are now, below another directory, in which an approval may be cut off.
+    fn copy_fleet(&self, to: &Path) {
+        for part in ["fleet", "fleet.wfm"] {
+            copy(&self.dir.path().join(part), &to.join(part));
+        }
     }
 
     /// A device that knows nothing of the fleet yet.

@@ -8,9 +8,8 @@ use repo_testkit::faults::power::{Cut, Experiment, assert_cut, cut_everywhere};
 use repo_testkit::fleet::Fleet;
 use repo_testkit::{copy, git};
 
-use super::{Site, read, said};
+use super::{Site, approve_again, read, said};
 use crate::crash::occurrences;
-use crate::publish_crash::remove_lock;
 
 #[test]
 fn the_power_cut_at_any_moment_of_an_approval_or_a_joining_leaves_what_the_same_command_completes() {
@@ -37,31 +36,16 @@ fn the_power_cut_at_any_moment_of_an_approval_or_a_joining_leaves_what_the_same_
         |fleet: &Fleet| read(&fleet.home().join(format!("enroll/{request}.json")))["verdict"]["approved"].is_object();
     let experiment = Experiment {
         deed: "approve",
-        prepare: &|root| {
-            for part in ["fleet", "fleet.wfm"] {
-                copy(&site.dir.path().join(part), &root.join(part));
-            }
-        },
+        prepare: &|root| site.copy_fleet(root),
         command: &approve,
         check: &|root, _, when| {
             let fleet = Fleet::at(root);
             if is_answered(&fleet) {
                 has_all(&fleet, when);
             }
-            let mut again = approve(root).output().expect("the publisher runs");
-            // Between git's rename and our sync of it: git says which of its lock files the operator has to remove.
-            if said(&again).contains(".lock") {
-                remove_lock(&fleet, when);
-                again = approve(root).output().expect("the publisher runs");
-            }
-            assert!(again.status.success(), "{when}: {}", said(&again));
+            approve_again(&fleet, || approve(root), "press-07 ", when);
             has_all(&fleet, when);
             assert!(is_answered(&fleet), "{when}");
-            // What a cut write left beside its target is nobody's.
-            let left = git::git(&fleet.dir(), &["status", "--porcelain", "--untracked-files=no"]);
-            assert_eq!(left, "", "{when}");
-            let commits = git::git(&fleet.dir(), &["log", "--format=%s", "--grep=^Enrolled: press-07 "]);
-            assert_eq!(commits.lines().count(), 1, "{when}: {commits}");
         },
         cut: Cut::Power,
         // So many that one comes between any two of the files that it writes.

@@ -12,11 +12,10 @@ use repo_testkit::{copy, git};
 use serde_json::{Value, json};
 
 use super::rekey::{approve, installed, key, rekey, signers};
-use super::{Site, read, said};
+use super::{Site, approve_again, read, said};
 use crate::audit::findings;
 use crate::crash::occurrences;
 use crate::hosted::ID;
-use crate::publish_crash::remove_lock;
 
 /// A copied home is another installation; this one shall be the one that it was.
 fn stay(home: &Path, instance: &str) {
@@ -117,27 +116,14 @@ fn power_cuts_of_asking_for_a_new_key_and_of_a_persons_yes_leave_what_the_same_c
         |fleet: &Fleet| read(&fleet.home().join(format!("enroll/{request}.json")))["verdict"]["approved"].is_object();
     let experiment = Experiment {
         deed: "a yes to a new key",
-        prepare: &|root| {
-            for part in ["fleet", "fleet.wfm"] {
-                copy(&site.dir.path().join(part), &root.join(part));
-            }
-        },
+        prepare: &|root| site.copy_fleet(root),
         command: &approve,
         check: &|root, _, when| {
             let fleet = Fleet::at(root);
-            let mut again = approve(root).output().expect("the publisher runs");
-            if said(&again).contains(".lock") {
-                remove_lock(&fleet, when);
-                again = approve(root).output().expect("the publisher runs");
-            }
-            assert!(again.status.success() && is_answered(&fleet), "{when}: {}", said(&again));
+            approve_again(&fleet, || approve(root), &format!("{ID} .* known"), when);
+            assert!(is_answered(&fleet), "{when}");
             let file = git::git(&fleet.dir(), &["show", &format!("HEAD:devices/{ID}.yaml")]);
             assert_eq!(file.matches("\n  - ssh-ed25519").count(), 1, "{when}: {file}");
-            // What a cut write left beside its target is nobody's.
-            let left = git::git(&fleet.dir(), &["status", "--porcelain", "--untracked-files=no"]);
-            assert_eq!(left, "", "{when}");
-            let commits = git::git(&fleet.dir(), &["log", "--format=%s", &format!("--grep=^Enrolled: {ID} .* known")]);
-            assert_eq!(commits.lines().count(), 1, "{when}: {commits}");
             let account = read(&fleet.home().join(format!("accounts/{ID}.json")));
             assert_eq!(account["secrets"].as_array().map(Vec::len), Some(1), "{when}: {account}");
         },
