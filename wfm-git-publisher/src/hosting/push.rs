@@ -12,7 +12,7 @@ use repo_model::problem::{Problem, Problems};
 use wfm_git_host::judge::{self, Move, Rejected};
 
 use super::paths::Bounds;
-use crate::fleet::{self, Fleet, Reading, SourceFile};
+use crate::fleet::{self, Reading};
 use crate::parallel;
 use crate::plan::{Allowed, Shown, summary};
 use crate::publish::{self, Options, RolloutProgress};
@@ -87,8 +87,8 @@ impl Push<'_> {
             None => Ok(()),
             Some(new) if is_published => {
                 self.check_history(branch, step.old, new)?;
-                let (fleet, files) = self.check_fleet(branch, new, notes)?;
-                notes.extend(fleet.map(|fleet| self.what_follows(&fleet, &files)));
+                let reading = self.check_fleet(branch, new, notes)?;
+                notes.extend(reading.map(|reading| self.what_follows(reading)));
                 Ok(())
             }
             Some(new) => {
@@ -136,13 +136,8 @@ impl Push<'_> {
         }
     }
 
-    /// Whether a fleet may be published as it is; what it is then.
-    fn check_fleet(
-        &self,
-        branch: &str,
-        new: CommitId,
-        notes: &mut Vec<String>,
-    ) -> Result<(Option<Fleet>, Vec<SourceFile>), Rejected> {
+    /// Whether a fleet may be published as it is. What was read of it, unless the publisher's ledger can't be.
+    fn check_fleet(&self, branch: &str, new: CommitId, notes: &mut Vec<String>) -> Result<Option<Reading>, Rejected> {
         let files = self.source.files(new).map_err(|error| Rejected::Rule(error_chain(&error)))?;
         let Reading { fleet, mut problems } = fleet::read(&files);
         problems.extend(fleet.iter().flat_map(|fleet| problems_of(fleet, parallel::cores())));
@@ -153,20 +148,20 @@ impl Push<'_> {
         }
         notes.extend(warnings(&problems));
         // Without its ledger the publisher says by itself what it can't do, and asks the same before it publishes.
-        let Ok((ledger, rosters)) = Control::read(&self.home) else { return Ok((None, files)) };
+        let Ok((ledger, rosters)) = Control::read(&self.home) else { return Ok(None) };
         self.check_covered(branch, &ledger, new)?;
         let known = rosters.fleet();
-        match fleet {
+        match &fleet {
             Some(fleet) if fleet.settings.id != known => {
                 rule(format!("{branch}: fleet.yaml: id: is another fleet's; here it is {known}"))
             }
-            fleet => Ok((fleet, files)),
+            _ => Ok(Some(Reading { fleet, problems })),
         }
     }
 
     /// What `publish` does with it, in a few lines: nobody shall push and wonder whether anything happens.
-    fn what_follows(&self, fleet: &Fleet, files: &[SourceFile]) -> String {
-        if fleet.devices.len() > MAX_PLANNED {
+    fn what_follows(&self, reading: Reading) -> String {
+        if reading.fleet.as_ref().is_some_and(|fleet| fleet.devices.len() > MAX_PLANNED) {
             return "it is accepted; `wfm-git-publisher plan` shows what it changes".to_owned();
         }
         let stop = AtomicBool::new(false);
@@ -181,7 +176,7 @@ impl Push<'_> {
             remotes: None,
             reclaim: BTreeSet::new(),
         };
-        let planned = match publish::check(&self.home, files, &options) {
+        let planned = match publish::plan_read(&self.home, reading, &options) {
             Ok(planned) => planned,
             Err(error) => return format!("it is accepted; what it changes can't be told: {}", error_chain(&error)),
         };

@@ -56,7 +56,7 @@ pub(crate) use hints::hint;
 pub use locks::{NewKey, Resolve, ResolveError};
 pub use options::{Options, Work};
 pub use outcome::{Done, Outcome, Planned};
-pub use planned::{check, device_context, known_devices, plan};
+pub use planned::{check, device_context, known_devices, plan, plan_read};
 pub use publisher::Publisher;
 pub use rollout_progress::RolloutProgress;
 pub use serial::{KnownNumbers, SerialError};

@@ -24,7 +24,7 @@ use super::rollout_progress::RolloutProgress;
 use super::steps::{ToDecide, decide_all};
 use super::up_to_date::UpToDateIndex;
 use crate::explain::{DeviceContext, KnownOfDevice};
-use crate::fleet::{self, Device, Fleet, SourceFile};
+use crate::fleet::{self, Device, Fleet, Reading, SourceFile};
 use crate::parallel;
 use crate::plan::{Blocked, Shown};
 use crate::render::{Capabilities, Facts, Locks, merged, render, with_published};
@@ -39,6 +39,12 @@ pub fn plan(home: &Home, source: &FleetRepo, rev: &str, options: &Options<'_>) -
     let mut planned = decided(home, &ledger, &rosters, &usable, origin, options)?;
     planned.not_covered = check_covered(source, &ledger, commit, options.now).err();
     Ok(planned)
+}
+
+/// What [`plan()`] would say of a fleet that was read already, of whichever commit.
+pub fn plan_read(home: &Home, reading: Reading, options: &Options<'_>) -> Result<Planned, PublishError> {
+    let (ledger, rosters) = Control::read(home)?;
+    decided(home, &ledger, &rosters, &usable(reading, &rosters)?, Origin::none(), options)
 }
 
 /// What [`plan()`] would say of these files once they are committed; and what is wrong with what devices would get that
