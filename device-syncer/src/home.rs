@@ -240,7 +240,7 @@ fn make_directories(home: &Home) -> Result<(), HomeError> {
     Ok(())
 }
 
-/// A new secret, as text.
+/// A new secret: 32 random bytes of the kernel in base64url, without padding.
 pub fn random_text() -> Result<String, HomeError> {
     random::text().map_err(file("read", Path::new(random::SOURCE)))
 }

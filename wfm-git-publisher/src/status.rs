@@ -5,6 +5,7 @@ mod rollouts;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 use jiff::Timestamp;
 use repo_model::desired::Document;
@@ -305,11 +306,10 @@ impl Evidence {
         });
         let times = [status.map(|status| status.time), heartbeat.map(|heartbeat| heartbeat.state.time.as_second())];
         let heard = times.into_iter().flatten().max();
-        let may_talk = |moment: i64| {
-            let at = windows.zip(Timestamp::from_second(moment).ok());
-            at.is_none_or(|(windows, at)| talks_again(windows, at).is_none())
-        };
-        let is_silent = heard.is_some_and(|heard| health::is_silent(heard, now.as_second(), silence, may_talk));
+        let heard_age = heard.map(|heard| age(heard, now));
+        let is_silent = heard_age
+            .and_then(|age| u64::try_from(age).ok())
+            .is_some_and(|age| health::is_silent(windows, Duration::from_secs(age), Duration::from_secs(silence), now));
         let syncer = status.map(|status| &status.report.syncer);
         let adopted = status.and_then(|status| status.report.adopted());
         let none = BTreeMap::new();
@@ -336,7 +336,7 @@ impl Evidence {
             remarks: silent.into_iter().collect(),
             blocked: Vec::new(),
             heartbeat_age: rows.heartbeat_age,
-            heard_age: heard.map(|heard| age(heard, now)),
+            heard_age,
             deployments: rows.all(),
             doubts: self.doubts,
         }

@@ -30,7 +30,7 @@ impl OwnKey {
         Self(Arc::new(Mutex::new(key)))
     }
 
-    /// The one in use now.
+    /// The key that signs now; the adoption of a state that lists another one changes it while the program runs.
     pub fn get(&self) -> KeyText {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }

@@ -73,7 +73,7 @@ pub struct Change {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct Wave {
     pub rollout: u32,
-    /// From 1.
+    /// From 1; the last one is everybody whom no other wave names.
     pub wave: u32,
 }
 

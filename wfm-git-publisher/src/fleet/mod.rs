@@ -78,7 +78,7 @@ pub(crate) use values::shown_value;
 pub use values::{Given, Setting, Values};
 pub use version::compare_versions;
 pub use windows::Windows;
-pub(crate) use windows::talks_again;
+pub(crate) use windows::{is_overdue, talks_again};
 
 /// The file that every fleet has at its root.
 pub const SETTINGS: &str = "fleet.yaml";
@@ -134,6 +134,11 @@ impl Fleet {
         let own = self.deployments.get(deployment).and_then(|deployment| deployment.rollout.as_ref());
         own.or(self.settings.rollout.as_ref())
     }
+}
+
+/// So many devices, in words.
+pub(crate) fn counted(devices: usize) -> String {
+    if devices == 1 { "1 device".to_owned() } else { format!("{devices} devices") }
 }
 
 impl Broken {

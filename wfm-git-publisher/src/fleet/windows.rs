@@ -1,7 +1,9 @@
 //! `windows`: when devices may be changed, as operators write it.
 
-use jiff::Timestamp;
+use std::time::Duration;
+
 use jiff::tz::{TimeZone, TimeZoneDatabase};
+use jiff::{SignedDuration, Timestamp};
 use repo_model::windows::{Overrun, Rules, Span, WindowsPolicy, parse_length};
 use repo_model::yaml::{Field, Reader};
 
@@ -70,6 +72,22 @@ fn zone(field: Field<'_>) -> Option<(String, TimeZone)> {
 
 fn known_zone(name: &str) -> Option<TimeZone> {
     TimeZoneDatabase::bundled().get(name).ok()
+}
+
+/// Whether a device that is on would have been heard of by now: it may say nothing for `patience`, and one that its windows let say
+/// nothing for as long again from when they open.
+pub(crate) fn is_overdue(
+    windows: Option<&WindowsPolicy>,
+    silent: Duration,
+    patience: Duration,
+    now: Timestamp,
+) -> bool {
+    let Some(late) = silent.checked_sub(patience).filter(|late| !late.is_zero()) else { return false };
+    let due = now.checked_sub(late).unwrap_or(Timestamp::MIN);
+    let opens = windows.and_then(|windows| talks_again(windows, due));
+    opens.is_none_or(|opens| {
+        now.duration_since(opens) > SignedDuration::try_from(patience).unwrap_or(SignedDuration::MAX)
+    })
 }
 
 /// When a device with these windows talks to its host again, of a moment at which it doesn't.

@@ -6,13 +6,13 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use repo_git::CommitId;
 use repo_model::windows::WindowsPolicy;
 use repo_model::{Branch, DeviceId, error_chain};
 use wfm_git_host::FleetFigures;
 
-use crate::fleet::talks_again;
+use crate::fleet::is_overdue;
 use crate::plan::Code;
 use crate::publish::Findings;
 use crate::repos::{Control, ControlError, DeviceRepo, DeviceRepoError, Entry, Home, Ledger, Rosters};
@@ -173,7 +173,10 @@ impl Survey {
         Ok(match said {
             None => (Standing::Silent, None),
             Some(said) if said.serial >= published => (Standing::Current, None),
-            Some(said) if heard(home, device).is_some_and(|heard| said.is_overdue(heard, now)) => {
+            Some(said)
+                if heard(home, device)
+                    .is_some_and(|heard| is_overdue(said.windows.as_ref(), heard, said.patience(), now)) =>
+            {
                 (Standing::Offline, None)
             }
             Some(said) => (Standing::Behind, said.lacks_since),
@@ -192,17 +195,6 @@ impl SaidByDevice {
     /// How long nothing may be heard of a device that is on: an hour, or three of its reports.
     fn patience(&self) -> Duration {
         Duration::from_secs(self.report.saturating_mul(3)).max(Duration::from_hours(1))
-    }
-
-    /// Whether a device that is on would have been heard of by now. One that its windows let say nothing has as long again
-    /// from when they open.
-    fn is_overdue(&self, heard: Duration, now: Timestamp) -> bool {
-        let Some(late) = heard.checked_sub(self.patience()).filter(|late| !late.is_zero()) else { return false };
-        let due = now.checked_sub(late).unwrap_or(Timestamp::MIN);
-        let opens = self.windows.as_ref().and_then(|windows| talks_again(windows, due));
-        opens.is_none_or(|opens| {
-            now.duration_since(opens) > SignedDuration::try_from(self.patience()).unwrap_or(SignedDuration::MAX)
-        })
     }
 }
 

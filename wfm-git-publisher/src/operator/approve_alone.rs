@@ -188,7 +188,7 @@ impl Fleet<'_> {
         let repo = Repo::open(&self.home.hosted_fleet())?;
         let _lock = repo.try_lock(LOCK_WAIT)?;
         let branch = repo.advertisement()?.into_iter().find_map(|one| one.symref.filter(|_| one.name == "HEAD"));
-        let what = if new.len() == 1 { "1 device".to_owned() } else { format!("{} devices", new.len()) };
+        let what = fleet::counted(new.len());
         let mut batch = repo.batch();
         let tree = batch.tree_upon(repo.commit(self.head)?.tree, new)?;
         let spec = CommitSpec {

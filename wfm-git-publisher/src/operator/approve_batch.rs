@@ -112,7 +112,7 @@ pub fn approve_batch(
     }
     if !new.is_empty() {
         let paths: Vec<_> = new.iter().map(|one| one.file.as_str()).collect();
-        let what = if new.len() == 1 { "1 device".to_owned() } else { format!("{} devices", new.len()) };
+        let what = fleet::counted(new.len());
         let trailers: String = new.iter().map(|one| one.trailers.as_str()).collect();
         StockGit::new(root).commit(&paths, &format!("enroll {what} by the token {}\n\n{trailers}", token.name))?;
     }

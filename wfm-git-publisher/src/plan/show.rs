@@ -7,6 +7,7 @@ use repo_model::{DeploymentName, DeviceId, text};
 use serde_json::{Value, json};
 
 use super::{Blocked, Change, ChangeKind, DevicePlan, Difference};
+use crate::fleet::counted;
 
 /// What there is to say about one device.
 #[derive(Debug, Clone, PartialEq)]
@@ -109,7 +110,7 @@ pub fn summary(all: &[Shown]) -> String {
     let retired = count(|shown| matches!(shown, Shown::Retired(_)));
     let held = count(|shown| matches!(shown, Shown::Plan(plan, _) if !plan.held.is_empty()));
     let left = all.len() - changed - same - waiting - retired - gone;
-    let _ = write!(text, "{} to change, {same} unchanged", devices(changed));
+    let _ = write!(text, "{} to change, {same} unchanged", counted(changed));
     if held > 0 {
         let _ = write!(text, ", {held} held back by rollouts");
     }
@@ -127,10 +128,6 @@ pub fn summary(all: &[Shown]) -> String {
     }
     text.push('\n');
     text
-}
-
-fn devices(count: usize) -> String {
-    if count == 1 { "1 device".to_owned() } else { format!("{count} devices") }
 }
 
 fn device_text(text: &mut String, plan: &DevicePlan) {

@@ -13,7 +13,7 @@ use super::members::{Members, judge};
 use super::record::{End, Phase, Record, Release, Stop, needs_approval, waves_of};
 use super::state::{DeviceState, Judged};
 use super::waves::{Busy, Fill, fill, hasten, ordered};
-use crate::fleet::{Promoted, RolloutWords, rollout_path};
+use crate::fleet::{Promoted, RolloutWords, counted, rollout_path};
 
 /// What is decided about a rollout; each is one commit of `control.git`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -105,7 +105,7 @@ impl fmt::Display for Waiting {
             Why::Stopped(stop) => {
                 write!(f, "is stopped: `rollout resume {number}` accepts what failed and lifts stop {stop}")
             }
-            Why::Updating => write!(f, "waits for {}", devices(self.devices.len())),
+            Why::Updating => write!(f, "waits for {}", counted(self.devices.len())),
             Why::TooFewUpdated { updated, needed } => write!(
                 f,
                 "waits, because {updated} of the newest wave are updated and {needed} have to be; \
@@ -159,7 +159,7 @@ fn hides_words(facts: &Facts<'_>) -> bool {
 pub(super) fn next(situation: &Situation<'_>) -> Next {
     let Situation { record, facts, .. } = *situation;
     if let Some((changed, count)) = back(record, facts) {
-        let reason = format!("the fleet means again what {} had", devices(count));
+        let reason = format!("the fleet means again what {} had", counted(count));
         return decided(Decision::Back, reason, changed);
     }
     let words = match facts.fleet.rollouts.get(&record.number()) {
@@ -182,10 +182,6 @@ pub(super) fn next(situation: &Situation<'_>) -> Next {
 
 fn decided(decision: Decision, reason: String, record: Record) -> Next {
     Next::Decide(Box::new(Decided { decision, reason, record }))
-}
-
-fn devices(count: usize) -> String {
-    if count == 1 { "1 device".to_owned() } else { format!("{count} devices") }
 }
 
 impl Situation<'_> {
@@ -323,7 +319,7 @@ impl Situation<'_> {
         let Self { record, now, .. } = *self;
         let total = waves_of(&record.state.policy).count() + 1;
         let why = if promoted { "a person promoted it".to_owned() } else { format!("wave {wave} of {total}") };
-        let reason = format!("{why}: {}", devices(fill.release.len()));
+        let reason = format!("{why}: {}", counted(fill.release.len()));
         let mut released = record.clone();
         released.state.waves.push(Release {
             wave,
@@ -345,8 +341,8 @@ impl Situation<'_> {
         done.state.state = Phase::Done;
         done.members.clear();
         let reason = match left.len() {
-            0 => format!("{} updated", devices(updated)),
-            rest => format!("{} updated, {rest} not", devices(updated)),
+            0 => format!("{} updated", counted(updated)),
+            rest => format!("{} updated, {rest} not", counted(updated)),
         };
         done.state.end = Some(End { at: now, left });
         decided(Decision::Finish, reason, done)

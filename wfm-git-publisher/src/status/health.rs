@@ -2,13 +2,17 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::time::Duration;
 
+use jiff::Timestamp;
 use repo_model::ErrorCode;
 use repo_model::margo::{DeploymentStatus, ReportedCode, State};
 use repo_model::report::{ConditionType, CurrentComponent, CurrentDeployment, Drift, Health as Observed};
+use repo_model::windows::WindowsPolicy;
 use serde::{Serialize, Serializer};
 
 use super::{DeviceStatus, Membership};
+use crate::fleet::{counted, is_overdue};
 
 /// How it is: the worst of what is known, in this order, the best first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -149,8 +153,7 @@ impl Summary {
 
 impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let noun = if self.devices == 1 { "device" } else { "devices" };
-        write!(f, "{} {noun}", self.devices)?;
+        f.write_str(&counted(self.devices))?;
         if self.devices > 0 {
             write!(f, ": {}", self.health)?;
         }
@@ -190,17 +193,12 @@ fn around(status: &DeviceStatus, is_suspended: bool) -> Health {
     all.chain(gates).fold(status.health, Health::max)
 }
 
-/// Whether a device that was heard at a moment says nothing: for `most` seconds of the time in which it may talk, or for a
-/// month whatever it may. Moments are in Unix seconds.
-pub(super) fn is_silent(heard: i64, now: i64, most: u64, may_talk: impl Fn(i64) -> bool) -> bool {
-    let step = most.div_ceil(6).max(1);
-    let mut counted = 0;
-    let (mut moment, month) = (now, now.saturating_sub(31 * 86_400));
-    while counted <= most && moment > heard && moment > month {
-        counted += if may_talk(moment) { step } else { 0 };
-        moment = moment.saturating_sub_unsigned(step);
-    }
-    counted > most || heard <= month
+/// For how long a device may say nothing at most, whatever its windows let it.
+const MONTH: Duration = Duration::from_hours(31 * 24);
+
+/// Whether a device that was heard so long ago says nothing: it may for `most`, or until it could have spoken.
+pub(super) fn is_silent(windows: Option<&WindowsPolicy>, heard: Duration, most: Duration, now: Timestamp) -> bool {
+    heard > MONTH || is_overdue(windows, heard, most, now)
 }
 
 /// What a change waits with for its time, for somebody or for another deployment.
@@ -314,17 +312,24 @@ mod tests {
 
     #[test]
     fn only_time_counts_as_silence_in_which_it_may_talk() {
-        let (now, hour) = (1_800_000_000, 3600);
-        let always = |_| true;
-        assert!(!is_silent(now - 3000, now, 3600, always) && is_silent(now - 5000, now, 3600, always));
+        let now = "2027-03-10T12:30:00Z".parse().expect("a moment");
+        let (hour, day) = (Duration::from_hours(1), Duration::from_hours(24));
+        let is = |windows: Option<&WindowsPolicy>, heard, most| is_silent(windows, heard, most, now);
+        assert!(!is(None, Duration::from_secs(3000), hour) && is(None, Duration::from_secs(5000), hour));
         // A clock that is ahead of ours is one that was heard now.
-        assert!(!is_silent(now + 100_000, now, 3600, always));
+        assert!(!is(None, Duration::ZERO, hour));
+        let talks = |start: &str| {
+            let text = format!(r#"{{"zone":"UTC","talk":{{"allow":[{{"start":"{start}","lengthSeconds":3600}}]}}}}"#);
+            serde_json::from_str::<WindowsPolicy>(&text).expect("windows")
+        };
         // One hour of each day, which began half an hour ago.
-        let daily = |moment: i64| (moment - now + 1800).rem_euclid(24 * hour) < hour;
-        assert!(!is_silent(now - 24 * hour, now, 2 * 3600, daily));
-        assert!(is_silent(now - 72 * hour, now, 2 * 3600, daily));
-        assert!(!is_silent(now - 20 * 24 * hour, now, 3600, |_| false), "it may not");
-        assert!(is_silent(now - 32 * 24 * hour, now, 3600, |_| false), "nobody may be away for so long");
+        let daily = talks("0 12 * * *");
+        assert!(!is(Some(&daily), day, 2 * hour));
+        assert!(is(Some(&daily), 3 * day, 2 * hour));
+        // One hour of the year.
+        let yearly = talks("0 12 1 7 *");
+        assert!(!is(Some(&yearly), 20 * day, hour), "it may not");
+        assert!(is(Some(&yearly), 32 * day, hour), "nobody may be away for so long");
     }
 
     #[test]

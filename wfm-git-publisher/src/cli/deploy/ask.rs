@@ -8,7 +8,7 @@ use repo_model::text;
 
 use super::{Settings, Targets};
 use crate::error::Failure;
-use crate::fleet::{Application, Device, Fleet, Setting};
+use crate::fleet::{Application, Device, Fleet, Setting, counted};
 use crate::operator::deploy::{Question, Target, given, selectors};
 use crate::plan::{parameter_rules, parameter_type};
 
@@ -183,7 +183,7 @@ impl<R: BufRead, W: Write> Dialog<R, W> {
                     let all = selectors(&targets).unwrap_or_default();
                     let meant = devices.iter().filter(|device| all.iter().any(|one| one.selects(device)));
                     let meant: Vec<_> = meant.map(|device| device.id.to_string()).collect();
-                    self.say(&format!("    {}: {}", count(meant.len()), named(&meant)))?;
+                    self.say(&format!("    {}: {}", counted(meant.len()), named(&meant)))?;
                 }
             }
         }
@@ -212,8 +212,4 @@ pub(super) fn named(all: &[String]) -> String {
         shown.push(format!("and {} more", all.len() - MAX_NAMED));
     }
     shown.join(", ")
-}
-
-pub(super) fn count(devices: usize) -> String {
-    if devices == 1 { "1 device".to_owned() } else { format!("{devices} devices") }
 }

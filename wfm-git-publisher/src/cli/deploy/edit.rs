@@ -10,7 +10,7 @@ use super::Settings;
 use super::options::{AnswerArgs, Said};
 use super::proposal::Proposal;
 use crate::error::Failure;
-use crate::fleet::{self, Choice, Deployment, Fleet};
+use crate::fleet::{self, Choice, Deployment, Fleet, counted};
 use crate::operator::deploy::{DeployError, DeploymentEdit, DeploymentFile, edited, questions};
 use crate::repos::FleetRepo;
 
@@ -103,5 +103,5 @@ pub(super) fn run(place: &Place, args: &Args) -> Result<u8, Failure> {
 /// The devices that are meant now, in a few words.
 fn devices(fleet: &Fleet, deployment: &Deployment) -> String {
     let meant = fleet.devices.values().filter(|device| deployment.is_for(device));
-    super::ask::count(meant.count())
+    counted(meant.count())
 }

@@ -12,11 +12,11 @@ use repo_model::{DeploymentName, DeviceId, text};
 use serde_json::{Value, json};
 
 use super::super::{Place, problems_json, threads, with_options};
-use super::ask::{Dialog, count, named};
+use super::ask::{Dialog, named};
 use super::options::{AnswerArgs, Said};
 use crate::error::{Failure, warning};
 use crate::explain::{Answer, CanRun, can_run};
-use crate::fleet::{self, Application, Fleet, Reading, SourceFile, read_applications};
+use crate::fleet::{self, Application, Fleet, Reading, SourceFile, counted, read_applications};
 use crate::operator::deploy::{DeploymentFile, Question, questions};
 use crate::plan::{Allowed, Blocked, Shown, to_json, to_text};
 use crate::publish::{self, Planned, RolloutProgress, known_devices};
@@ -165,13 +165,13 @@ impl Proposal<'_> {
     fn page(&self, judged: &Judged) -> String {
         let names = |devices: &[DeviceId]| named(&devices.iter().map(ToString::to_string).collect::<Vec<_>>());
         let (app, version) = self.application.key();
-        let mut page = format!("{}: {app}@{} on {}", self.id, text::line(&version), count(judged.devices.len()));
+        let mut page = format!("{}: {app}@{} on {}", self.id, text::line(&version), counted(judged.devices.len()));
         let _ = match judged.devices.as_slice() {
             [] => writeln!(page),
             devices => writeln!(page, ": {}", names(devices)),
         };
         if !judged.leaving.is_empty() {
-            let _ = writeln!(page, "  not any more on {}: {}", count(judged.leaving.len()), names(&judged.leaving));
+            let _ = writeln!(page, "  not any more on {}: {}", counted(judged.leaving.len()), names(&judged.leaving));
         }
         for one in &judged.answers {
             if let Some((word, why)) = self.why_not(one) {
