@@ -29,6 +29,7 @@ pub mod mirror;
 pub mod operator;
 mod parallel;
 pub mod plan;
+mod program;
 pub mod publish;
 pub mod render;
 pub mod repos;

@@ -1,29 +1,17 @@
 //! The command that makes devices' repositories at a host elsewhere, and lets devices in.
 //!
-//! It is told what shall be, never what to change, so it may run as often as it likes. It gets the same twice: as JSON on
-//! its standard input, and for shell scripts as variables. Of the environment it gets `HOME`, `PATH` and `SSH_AUTH_SOCK`.
+//! It is told what shall be, never what to change, so it may run as often as it likes.
 
 use std::collections::BTreeMap;
-use std::io::{self, PipeReader, Read, Write};
-use std::os::unix::process::CommandExt;
-use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::mpsc::{self, Receiver};
 use std::sync::{Mutex, PoisonError};
-use std::thread;
 use std::time::{Duration, Instant};
 
 use repo_model::{Branch, DeviceId, Digest, FleetId, KeyText, json};
-use rustix::process::{Pid, Signal, kill_process_group};
 use serde::Serialize;
 use tracing::info;
 
 use crate::config;
-
-/// How much of the end of what it says is kept, in bytes.
-const TAIL: usize = 4096;
-
-/// How long what it says may still come after its end, where something that it started holds the pipe.
-const LAST_WORDS: Duration = Duration::from_secs(2);
+use crate::program::{self, ProgramError};
 
 /// The wait until the command runs again for a repository that still isn't there: the first, and the longest.
 const AGAIN: (Duration, Duration) = (Duration::from_secs(60), Duration::from_secs(3600));
@@ -117,25 +105,10 @@ impl Rights {
     }
 }
 
+/// The command that makes a device's repository didn't do its work.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum ProvisionError {
-    #[error("the `provision` command `{program}` can't be started: {text}")]
-    Start { program: String, text: String },
-    /// It ended with a failure.
-    #[error("the `provision` command failed ({status}): {tail}")]
-    Failed {
-        status: String,
-        /// The end of what it said, on one line.
-        tail: String,
-    },
-    /// It took too long, and was killed with all that it started.
-    #[error("the `provision` command took longer than {} s: {tail}", limit.as_secs())]
-    Slow {
-        limit: Duration,
-        /// The end of what it said, on one line.
-        tail: String,
-    },
-}
+#[error("the `provision` command {0}")]
+pub struct ProvisionError(ProgramError);
 
 impl Provisioned<'_> {
     /// Changes with everything that the command is told.
@@ -160,68 +133,10 @@ impl Provisioned<'_> {
 
 /// Runs the command for one device and waits for its end. What it says goes into the log.
 pub(super) fn run(settings: &config::Provision, what: &Provisioned<'_>) -> Result<(), ProvisionError> {
-    let program = settings.command.first().cloned().unwrap_or_default();
-    let failed = |error: io::Error| ProvisionError::Start { program: program.clone(), text: error.to_string() };
-    let (mut child, said) = start(settings, what).map_err(failed)?;
-    let status = wait(&mut child, settings.timeout);
-    let said = said.recv_timeout(LAST_WORDS).unwrap_or_default();
-    let tail = said.lines().map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join(" / ");
-    let tail = repo_model::text::line(&tail);
-    match status.map_err(failed)? {
-        None => Err(ProvisionError::Slow { limit: settings.timeout, tail }),
-        Some(status) if !status.success() => Err(ProvisionError::Failed { status: status.to_string(), tail }),
-        Some(_) => {
-            info!(device = %what.device, said = tail, "the `provision` command did its work");
-            Ok(())
-        }
-    }
-}
-
-fn start(settings: &config::Provision, what: &Provisioned<'_>) -> io::Result<(Child, Receiver<String>)> {
-    let (program, arguments) = settings.command.split_first().ok_or(io::ErrorKind::InvalidInput)?;
-    let (read, write) = io::pipe()?;
-    let mut command = Command::new(program);
-    command.args(arguments).env_clear().process_group(0);
-    command.envs(["HOME", "PATH", "SSH_AUTH_SOCK"].iter().filter_map(|name| Some((name, std::env::var_os(name)?))));
-    command.envs(what.variables());
-    command.stdin(Stdio::piped()).stdout(write.try_clone()?).stderr(write);
-    let mut child = command.spawn()?;
-    // The command's ends of the pipe are its own from here on.
-    drop(command);
-    let (document, input) = (json::to_bytes(what), child.stdin.take());
-    thread::spawn(move || {
-        // A command that goes by the variables needn't read it.
-        input.map(|mut input| input.write_all(&document))
-    });
-    let (tell, said) = mpsc::channel();
-    thread::spawn(move || tell.send(tail(read)));
-    Ok((child, said))
-}
-
-/// Waits for the end, or kills the command and what it started; `None` if it took too long.
-fn wait(child: &mut Child, limit: Duration) -> io::Result<Option<ExitStatus>> {
-    let begin = Instant::now();
-    while begin.elapsed() < limit {
-        if let Some(status) = child.try_wait()? {
-            return Ok(Some(status));
-        }
-        thread::sleep(Duration::from_millis(10));
-    }
-    // Not waited for yet, so the number is still its own.
-    let _ = kill_process_group(Pid::from_child(child), Signal::KILL);
-    child.wait()?;
-    Ok(None)
-}
-
-/// Reads all and keeps the end.
-fn tail(mut pipe: PipeReader) -> String {
-    let (mut kept, mut buffer) = (Vec::new(), [0; 1024]);
-    while let Ok(count @ 1..) = pipe.read(&mut buffer) {
-        kept.extend(&buffer[..count]);
-        let surplus = kept.len().saturating_sub(TAIL);
-        kept.drain(..surplus);
-    }
-    String::from_utf8_lossy(&kept).into_owned()
+    let done = program::run(&settings.command, settings.timeout, what.variables(), json::to_bytes(what));
+    let said = done.map_err(ProvisionError)?;
+    info!(device = %what.device, said, "the `provision` command did its work");
+    Ok(())
 }
 
 #[cfg(test)]
