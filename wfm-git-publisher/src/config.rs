@@ -1,5 +1,6 @@
 //! Settings of the publisher's machine: `publisher.yaml` in its home, made whole with defaults.
 
+mod alerts;
 mod remote;
 
 use std::collections::BTreeMap;
@@ -18,6 +19,7 @@ use wfm_git_host::{Limits, Settings as HostSettings, SshSettings};
 
 use crate::duration;
 
+pub use alerts::{AlertKind, Alerts, Command, Receiver, To, Webhook};
 pub use remote::{DEVICE, Provision, Remote};
 
 /// The commented sample that `init` writes.
@@ -41,6 +43,8 @@ pub struct Config {
     pub serve: Option<HostSettings>,
     /// Where the devices' repositories are, if another host has them.
     pub remote: Option<Remote>,
+    /// Who is told what needs somebody; absent if nobody is.
+    pub alerts: Option<Alerts>,
     poll: Option<u64>,
 }
 
@@ -129,7 +133,8 @@ fn document(reader: &mut Reader<'_>) -> Option<Config> {
     let remote = reader.optional("remote", |field| field.mapping(remote::read));
     let poll = reader.optional("poll", duration::read);
     let serve = reader.optional("serve", |field| field.mapping(serve));
-    Some(Config { registries: registries.unwrap_or_default(), serve, remote, poll })
+    let alerts = reader.optional("alerts", |field| field.mapping(alerts::read));
+    Some(Config { registries: registries.unwrap_or_default(), serve, remote, alerts, poll })
 }
 
 fn serve(reader: &mut Reader<'_>) -> Option<HostSettings> {
@@ -275,6 +280,10 @@ mod tests {
         assert_eq!((remote.connections, remote.poll), (8, Duration::from_secs(60)));
         assert_eq!(remote.secret, Some(repo_http::Source::File("/run/secrets/git".into())));
         assert_eq!(remote.provision.unwrap().timeout, Duration::from_secs(120));
+        let alerts = config.alerts.unwrap();
+        assert_eq!((alerts.poll, alerts.receivers.len()), (Duration::from_secs(60), 2));
+        let pager = &alerts.receivers["pager"];
+        assert_eq!((pager.after, pager.only.len()), (Duration::from_secs(600), 2));
         // The other way to another host is under two marks.
         let over_ssh: Vec<_> = SAMPLE.lines().filter_map(|line| line.strip_prefix("## ")).collect();
         let config = Config::parse("publisher.yaml", over_ssh.join("\n").as_bytes()).unwrap();

@@ -12,9 +12,10 @@
 //! Where something new goes: a key of the operators' files into [`fleet`] and its `schema`, and what it makes of a device
 //! into [`render`]; a rule that holds a change back until a person says so into [`plan`] (`guard`); what a device gets besides,
 //! such as another branch, into [`publish`]; when a change comes to which device into [`rollout`]; a setting of the machine into [`config`]; another kind of host elsewhere into
-//! [`repos`] (`remote`), used by [`mirror`]; what people see of devices into [`status`]; a command into a file of [`cli`], with
+//! [`repos`] (`remote`), used by [`mirror`]; what people see of devices into [`status`], and what somebody is told of without asking into [`alerts`]; a command into a file of [`cli`], with
 //! its exit codes in `docs/exit-codes.md`.
 
+pub mod alerts;
 pub mod audit;
 pub mod cli;
 pub mod config;

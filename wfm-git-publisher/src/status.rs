@@ -41,6 +41,9 @@ pub struct DeviceStatus {
     pub device: DeviceId,
     /// How it is in one word, for a device of the fleet that is enrolled; of others it says nothing.
     pub health: Health,
+    /// Every word that is so of it as a whole; `health` is the worst of these and of its deployments'.
+    #[serde(skip)]
+    pub words: BTreeSet<Health>,
     /// How it stands with the fleet.
     pub membership: Membership,
     /// The serial that it shall have.
@@ -110,6 +113,9 @@ pub struct DeploymentRow {
     pub deployment_id: DeploymentId,
     /// How it is in one word.
     pub health: Health,
+    /// The same without what is so of the device as a whole.
+    #[serde(skip)]
+    pub own_health: Health,
     /// The application and version that the fleet means for it; absent where it means nothing of it.
     pub application: Option<String>,
     pub version: Option<String>,
@@ -327,6 +333,7 @@ impl Evidence {
         DeviceStatus {
             device: id.clone(),
             health: if is_silent { Health::Offline } else { Health::Ready },
+            words: BTreeSet::new(),
             membership,
             desired_serial: self.tip.as_ref().map(|tip| tip.desired.envelope.serial),
             adopted_serial: adopted.map(|adopted| adopted.serial),
@@ -377,10 +384,12 @@ impl Rows<'_> {
         let reported = self.reported.get(&id);
         let actual = self.running.map(|running| shown_health(running.get(&id)));
         let observed = self.running.and_then(|running| running.get(&id));
+        let health = health::of_deployment(reported, observed, document.is_some(), self.is_newest);
         DeploymentRow {
             deployment: name.map_or_else(|| self.known_as(id), |envelope| envelope.id.to_string()),
             deployment_id: id,
-            health: health::of_deployment(reported, observed, document.is_some(), self.is_newest),
+            health,
+            own_health: health,
             application: None,
             version: None,
             desired: document.map(shown_revisions),

@@ -1,6 +1,7 @@
 //! The command line: what can be asked, and the one place that prints and reads the environment.
 
 mod account;
+mod alert;
 mod app;
 mod approve;
 mod audit;
@@ -104,6 +105,8 @@ enum Command {
     Token(token::Command),
     #[command(subcommand)]
     Account(account::Command),
+    #[command(subcommand)]
+    Alert(alert::Command),
     #[command(subcommand)]
     App(app::Command),
     Deploy(deploy::Args),
@@ -257,6 +260,7 @@ fn run(args: Args) -> Result<u8, Failure> {
         Command::Enroll(command) => enroll::run(&place, command),
         Command::Token(command) => token::run(&place, command),
         Command::Account(command) => account::run(&place, command),
+        Command::Alert(command) => alert::run(&place, command),
         Command::App(command) => app::run(&place, command),
         Command::Deploy(args) => deploy::run(&place, &args),
         Command::Status(args) => status::run(&place, &args),

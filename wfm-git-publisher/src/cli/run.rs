@@ -7,7 +7,7 @@ use tokio::runtime::Builder;
 use tracing::warn;
 
 use super::log::{self, Log};
-use super::{Place, RegistryArgs, serve};
+use super::{Place, RegistryArgs, alert, serve};
 use crate::config::Config;
 use crate::controller::Controller;
 use crate::error::Failure;
@@ -59,6 +59,7 @@ pub(super) fn run(place: &Place, args: &Args) -> Result<u8, Failure> {
         home,
         service: service.clone(),
     };
+    alert::start(place, &args.rev, config.alerts.clone())?;
     match config.serve {
         None => Builder::new_current_thread().enable_all().build()?.block_on(service.feed_during(async {
             controller.run(serve::shutdown(&service)?).await;

@@ -9,8 +9,8 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{SignalKind, signal};
 use wfm_git_host::{Server, Settings};
 
-use super::Place;
 use super::log::{self, Log};
+use super::{Place, alert};
 use crate::config::Config;
 use crate::error::Failure;
 use crate::hosting::HostedHome;
@@ -44,7 +44,8 @@ pub(super) fn run(place: &Place, args: &Args) -> Result<u8, Failure> {
     log::start(args.log);
     let home = place.home()?;
     home.check()?;
-    let mut settings = Config::load(&home.config())?.required_serve()?.clone();
+    let config = Config::load(&home.config())?;
+    let mut settings = config.required_serve()?.clone();
     if let Some(listen) = args.listen {
         settings.listen = listen;
     }
@@ -58,6 +59,7 @@ pub(super) fn run(place: &Place, args: &Args) -> Result<u8, Failure> {
         if let Some((user, address)) = server.ssh_address() {
             super::print(&format!("ssh://{user}@{address}\n"));
         }
+        alert::start(place, "HEAD", config.alerts.clone())?;
         service.ready();
         // It has no steps that could hang: connections are tasks of their own.
         service.alive(Duration::MAX);

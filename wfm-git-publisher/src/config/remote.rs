@@ -84,11 +84,7 @@ pub(super) fn read(reader: &mut Reader<'_>) -> Option<Remote> {
     let pin = reader.optional("pin", Field::parse);
     let client = (reader.optional("certificateFile", path), reader.optional("keyFile", path));
     let user = reader.optional("user", Field::string);
-    let sources = [
-        reader.optional("secretFile", path).map(Source::File),
-        reader.optional("secretVariable", Field::string).map(Source::Environment),
-        reader.optional("secretCredential", Field::string).map(Source::Systemd),
-    ];
+    let mut sources = secrets(reader);
     let proxy = reader.optional("proxy", Field::string);
     let connections = reader.optional("connections", Field::integer).unwrap_or(CONNECTIONS);
     let poll = reader.optional("poll", duration::read).map_or(POLL, Duration::from_secs);
@@ -100,14 +96,13 @@ pub(super) fn read(reader: &mut Reader<'_>) -> Option<Remote> {
     let provision = reader.optional("provision", command);
     let provision_timeout = reader.optional("provisionTimeout", duration::read).map_or(PROVISION, Duration::from_secs);
     let provision = provision.map(|command| Provision { command, timeout: provision_timeout });
-    let mut sources = sources.into_iter().flatten();
-    let secret = sources.next();
+    let secret = sources.pop();
     let client = match client {
         (Some(certificate), Some(key)) => Some((certificate, key)),
         (None, None) => None,
         _ => return reader.field().fail("needs `certificateFile` and `keyFile`, or neither"),
     };
-    if sources.next().is_some() || (user.is_some() && secret.is_none()) {
+    if !sources.is_empty() || (user.is_some() && secret.is_none()) {
         return reader.field().fail("needs one of `secretFile`, `secretVariable` and `secretCredential`");
     }
     if !(1..=64).contains(&connections) {
@@ -146,6 +141,17 @@ pub(super) fn read(reader: &mut Reader<'_>) -> Option<Remote> {
     })
 }
 
+/// Where the secret comes from; more than one place is one too many.
+pub(super) fn secrets(reader: &mut Reader<'_>) -> Vec<Source> {
+    let path = |field: Field<'_>| field.string().map(PathBuf::from);
+    let sources = [
+        reader.optional("secretFile", path).map(Source::File),
+        reader.optional("secretVariable", Field::string).map(Source::Environment),
+        reader.optional("secretCredential", Field::string).map(Source::Systemd),
+    ];
+    sources.into_iter().flatten().collect()
+}
+
 /// A URL with one place for the device.
 fn template(field: Field<'_>) -> Option<String> {
     match field.clone().string()? {
@@ -163,7 +169,7 @@ fn address(url: &str) -> Option<Result<SshAddress, InvalidSshAddress>> {
 }
 
 /// A program with arguments, or a program alone.
-fn command(field: Field<'_>) -> Option<Vec<String>> {
+pub(super) fn command(field: Field<'_>) -> Option<Vec<String>> {
     let words = if field.node().kind() == "a list" {
         field.clone().list(Field::string)?
     } else {

@@ -83,6 +83,8 @@ places! {
     looks: "index/looks",
     /// What can't be published, since when, and who left the fleet.
     findings: "findings.json",
+    /// What receivers of alerts were told.
+    alerts: "alerts",
     /// For `git log --show-signature`.
     allowed_signers: "allowed_signers",
     /// The operators' public keys, one a line.

@@ -1,6 +1,6 @@
 //! How a device, or a deployment on it, is in one word. Whoever hasn't said that all is well isn't counted as well.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::time::Duration;
 
@@ -169,14 +169,15 @@ impl fmt::Display for Summary {
 /// How a device is by all that is shown of it, and `suspended` of the fleet; what it was found to be before is one part of
 /// that. What is said of the device as a whole counts for its deployments, too.
 pub(super) fn judge(status: &mut DeviceStatus, is_suspended: bool) {
-    let around = around(status, is_suspended);
+    status.words = words(status, is_suspended);
+    let around = status.words.last().copied().unwrap_or(Health::Ready);
     let itself = if status.adopted_serial == status.desired_serial { Health::Ready } else { Health::Updating };
     status.deployments.iter_mut().for_each(|row| row.health = row.health.max(around));
     status.health = status.deployments.iter().map(|row| row.health).fold(itself.max(around), Health::max);
 }
 
 /// What is said of the device as a whole, or of what isn't one of its deployments.
-fn around(status: &DeviceStatus, is_suspended: bool) -> Health {
+fn words(status: &DeviceStatus, is_suspended: bool) -> BTreeSet<Health> {
     let has = |kind: ConditionType| status.conditions.iter().any(|one| one.kind == kind.as_str());
     let gates = status.gates.iter().filter(|gate| gate.deployment.is_none());
     let gates = gates.map(|gate| if gate.code == ErrorCode::Held.as_str() { Health::Held } else { Health::Waiting });
@@ -190,7 +191,7 @@ fn around(status: &DeviceStatus, is_suspended: bool) -> Health {
         (is_suspended, Health::Suspended),
     ];
     let all = all.into_iter().filter_map(|(is, health)| is.then_some(health));
-    all.chain(gates).fold(status.health, Health::max)
+    all.chain(gates).chain([status.health]).collect()
 }
 
 /// For how long a device may say nothing at most, whatever its windows let it.

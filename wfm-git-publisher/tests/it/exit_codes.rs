@@ -32,6 +32,14 @@ fn good() -> Lab {
     lab
 }
 
+/// The same with a command that is told of alerts.
+fn receiver(program: &str) -> Lab {
+    let lab = good();
+    let settings = format!("alerts: {{receivers: {{on-call: {{command: {program}}}}}}}\n");
+    std::fs::write(lab.home.config(), settings).unwrap();
+    lab
+}
+
 /// The same with a commit upon it.
 fn after(change: impl FnOnce(&Lab)) -> Lab {
     let lab = good();
@@ -141,6 +149,12 @@ fn each_code_in_the_documentation_is_that_of_a_real_run() {
         ("status", "a device that was asked for isn't in the fleet", &|| code(&good(), &["status", "press-99"])),
         ("status", "with `--exit-code`: a device that was asked for isn't ready", &|| {
             code(&good(), &["status", "--exit-code"])
+        }),
+        ("alert list", "it can be shown, whatever it shows", &|| code(&unfound(), &["alert", "list"])),
+        ("alert test", "the receiver took the event", &|| code(&receiver("/bin/true"), &["alert", "test", "on-call"])),
+        ("alert test", "the receiver isn't there, or doesn't take it", &|| {
+            let missing = code(&good(), &["alert", "test", "on-call"]);
+            missing.min(code(&receiver("/bin/false"), &["alert", "test", "on-call"]))
         }),
         ("rollout list", "it can be shown, whatever it shows", &|| code(&good(), &["rollout", "list"])),
         ("rollout show", "it can be shown, whatever it shows", &|| code(&stopped(), &["rollout", "show", "12"])),

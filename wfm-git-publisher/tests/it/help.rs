@@ -184,7 +184,8 @@ fn host(lab: &Lab, fleet: &Path) -> Host {
 fn prepare(lab: &Lab, fleet: &Path) {
     let home = lab.dir().join("my-fleet.wfm/publisher.yaml");
     let ssh = format!("  ssh: {{listen: \"127.0.0.1:{}\"}}\n", repo_testkit::ports::free_port());
-    fs::write(home, format!("serve:\n  names: [127.0.0.1]\n  listen: 127.0.0.1:0\n{ssh}")).unwrap();
+    let alerts = "alerts: {receivers: {on-call: {command: /bin/true}}}\n";
+    fs::write(home, format!("serve:\n  names: [127.0.0.1]\n  listen: 127.0.0.1:0\n{ssh}{alerts}")).unwrap();
     for args in [&["branch", "my-branch"][..], &["tag", "v12"]] {
         repo_testkit::git::git(fleet, args);
     }
@@ -308,6 +309,8 @@ fn every_command_that_prints_has_json() {
         (&["deploy", "hello", "--name", "second", "--device", "press-01", "--yes"], "/questions/0/section"),
         (&["deploy", "edit", "second", "--set", "interval=7", "--yes"], "/text"),
         (&["device", "list"], "/devices/0/labels"),
+        (&["alert", "list"], "/alerts"),
+        (&["alert", "test", "on-call"], "/taken"),
         (&["device", "pending"], "/pending"),
         (&["enroll", "close"], "/until"),
         (
@@ -353,10 +356,15 @@ fn every_command_that_prints_has_json() {
         if args == &["rollout", "list"] {
             rollouts::remember(&Home::at(lab.dir().join("plant.wfm")), 12, Phase::Stopped, &["press-01"]);
         }
-        if args.starts_with(&["token", "create"]) {
-            let settings = lab.dir().join("plant.wfm/publisher.yaml");
-            let before = fs::read_to_string(&settings).unwrap_or_default();
-            fs::write(&settings, format!("{before}serve:\n  names: [127.0.0.1]\n")).unwrap();
+        let settings = match args {
+            ["alert", "test", ..] => "alerts: {receivers: {on-call: {command: /bin/true}}}\n",
+            ["token", "create", ..] => "serve:\n  names: [127.0.0.1]\n",
+            _ => "",
+        };
+        if !settings.is_empty() {
+            let file = lab.dir().join("plant.wfm/publisher.yaml");
+            let before = fs::read_to_string(&file).unwrap_or_default();
+            fs::write(&file, before + settings).unwrap();
         }
         let ran = lab.run_in(dir, &[args, &["--output", "json"][..]].concat());
         let json: Value = serde_json::from_str(&ran.out).unwrap_or_else(|_| panic!("{args:?}: {}{}", ran.out, ran.err));

@@ -1,6 +1,7 @@
 //! The publisher against real Git repositories, as a library and as the program that operators run.
 
 mod accounts;
+mod alerts;
 mod audit;
 mod backup;
 mod blocked;

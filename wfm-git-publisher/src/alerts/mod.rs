@@ -1,0 +1,163 @@
+//! Who is told when something needs somebody: what fires follows from what devices verifiably say, and each receiver hears of it
+//! once, and once more when it is over.
+//!
+//! Level-triggered: what fires now is compared with what a receiver was told, so one that was away hears what is so, and not all
+//! that was. Each receiver has a thread of its own, and none waits for another. `rules` and `told` are pure.
+
+mod event;
+mod receiver;
+mod rules;
+mod told;
+mod webhook;
+
+use std::fs::OpenOptions;
+use std::path::PathBuf;
+use std::sync::{Arc, mpsc};
+use std::thread;
+use std::time::Instant;
+
+use jiff::Timestamp;
+use repo_git::durable::{self, FileError};
+use repo_model::problem::Problems;
+use repo_model::{FleetId, error_chain};
+use tracing::{debug, warn};
+use wfm_git_host::ca;
+
+use crate::config::{self, Config};
+use crate::fleet;
+use crate::operator::key_ends;
+use crate::publish::Findings;
+use crate::repos::{Control, ControlError, FleetRepo, Home, SourceError};
+use crate::status;
+
+use receiver::{Courier, Look, Receiver};
+use rules::Looked;
+
+pub use receiver::TellError;
+pub use rules::{Alert, Firing};
+pub use told::{Known, Told};
+
+/// A look takes a tenth of the time at most, however many devices there are.
+const SHARE: u32 = 10;
+
+/// What looks, and whom it tells.
+#[derive(Debug)]
+pub struct Alerts {
+    /// The fleet repository.
+    pub fleet: PathBuf,
+    /// The revision of it that is followed.
+    pub rev: String,
+    pub home: Home,
+    /// How many devices are read at the same time.
+    pub threads: usize,
+}
+
+/// It can't be told what fires.
+#[derive(Debug, thiserror::Error)]
+pub enum LookError {
+    #[error("cannot read the fleet repository")]
+    Source(#[from] SourceError),
+    #[error("the fleet can't be used: {0}")]
+    Fleet(Problems),
+    #[error("cannot read the publisher's ledger")]
+    Control(#[from] ControlError),
+    #[error("cannot read the publisher's settings")]
+    Config(#[from] config::ConfigError),
+    #[error(transparent)]
+    File(#[from] FileError),
+}
+
+impl Alerts {
+    /// Looks and tells for as long as this process lives, in threads of its own. Of all processes that would, one does.
+    pub fn start(self, settings: config::Alerts) {
+        thread::spawn(move || self.run(settings));
+    }
+
+    fn run(self, settings: config::Alerts) {
+        let mut logged = String::new();
+        let mut said = |error: Option<String>| {
+            let text = error.unwrap_or_default();
+            if !text.is_empty() && text != logged {
+                warn!(error = text, "it can't be told what fires; it is tried again");
+            }
+            logged = text;
+        };
+        // Held until this process ends.
+        let _lock = loop {
+            match self.lock() {
+                Ok(Some(lock)) => break lock,
+                Ok(None) => debug!("another process tells what fires"),
+                Err(error) => said(Some(error_chain(&error))),
+            }
+            thread::sleep(settings.poll);
+        };
+        let receivers: Vec<_> = self
+            .receivers(&settings)
+            .map(|receiver| {
+                let (sender, looks) = mpsc::channel();
+                thread::spawn(move || receiver.follow(&looks));
+                sender
+            })
+            .collect();
+        loop {
+            let begin = Instant::now();
+            match self.look(Timestamp::now()) {
+                Ok((fleet, firing)) => {
+                    let look = Arc::new(Look { fleet, firing });
+                    receivers.iter().for_each(|receiver| _ = receiver.send(Arc::clone(&look)));
+                    said(None);
+                }
+                Err(error) => said(Some(error_chain(&error))),
+            }
+            thread::sleep(settings.poll.max(begin.elapsed().saturating_mul(SHARE)));
+        }
+    }
+
+    /// What fires now, in which fleet.
+    pub fn look(&self, now: Timestamp) -> Result<(FleetId, Firing), LookError> {
+        let source = FleetRepo::open(&self.fleet)?;
+        let commit = source.resolve(&self.rev)?;
+        let reading = fleet::read_on(&source.files_on(commit, self.threads)?, self.threads);
+        let Some(fleet) = reading.fleet else { return Err(LookError::Fleet(reading.problems)) };
+        let devices = status::read(&self.home, &fleet, [].into(), self.threads, now)?;
+        let (rollouts, findings) = (status::rollouts(&self.home)?, Findings::read(&self.home));
+        let blocked: Vec<_> = findings.of_all().cloned().collect();
+        let (devices, blocked, rollouts, ends) = (&devices, &blocked, &rollouts, &self.ends()?);
+        Ok((fleet.settings.id, Looked { devices, blocked, rollouts, ends, now }.firing()))
+    }
+
+    /// When credentials of the publisher's end.
+    fn ends(&self) -> Result<Vec<(&'static str, Timestamp)>, LookError> {
+        let (_, rosters) = Control::read_locks(&self.home)?;
+        let certificate = Config::load(&self.home.config())?.serve.and_then(|serve| serve.certificate);
+        let key = key_ends(&self.home, &rosters).map(|end| ("publisher-key", end));
+        let certificate = certificate.and_then(|path| ca::file_expires(&path)).map(|end| ("host-certificate", end));
+        Ok(key.into_iter().chain(certificate).collect())
+    }
+
+    /// What a receiver was told, by the receiver's name; `None` if it was never told anything.
+    pub fn told(&self, settings: &config::Alerts) -> Result<Vec<(String, Option<Told>)>, FileError> {
+        self.receivers(settings).map(|receiver| Ok((receiver.name.clone(), receiver.read()?))).collect()
+    }
+
+    fn receivers(&self, settings: &config::Alerts) -> impl Iterator<Item = Receiver> {
+        settings.receivers.iter().map(|(name, settings)| {
+            let file = self.home.alerts().join(format!("{name}.json"));
+            Receiver { name: name.clone(), settings: settings.clone(), file }
+        })
+    }
+
+    /// The lock of whoever tells; `None` while another process has it.
+    fn lock(&self) -> Result<Option<std::fs::File>, FileError> {
+        let (dir, path) = (self.home.alerts(), self.home.alerts().join("lock"));
+        durable::create_dir_all(&dir, 0o700).map_err(FileError::write(&dir))?;
+        let file = OpenOptions::new().write(true).create(true).truncate(false).open(&path);
+        let file = file.map_err(FileError::write(&path))?;
+        Ok(file.try_lock().is_ok().then_some(file))
+    }
+}
+
+/// Tells one receiver something that means nothing, to see whether it hears it.
+pub fn test(fleet: FleetId, name: &str, settings: &config::Receiver, now: Timestamp) -> Result<(), TellError> {
+    Courier::new(settings)?.deliver(&event::test_event(fleet, name, now), now)
+}

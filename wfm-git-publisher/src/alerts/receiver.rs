@@ -1,0 +1,171 @@
+//! One receiver: tells it what it doesn't know yet, and keeps what it was told beside the publisher's other state.
+
+use std::fs;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+use repo_git::durable::{self, FileError};
+use repo_http::HttpError;
+use repo_model::{FleetId, error_chain};
+use serde_json::Value;
+use tracing::{error, info, warn};
+
+use super::event::cloud_event;
+use super::rules::Firing;
+use super::told::{Told, Wants};
+use super::webhook::{Sender, WebhookError};
+use crate::config;
+use crate::program::{self, ProgramError};
+
+/// The wait after a failure: the first, and the longest.
+const AGAIN: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(900));
+
+/// A receiver can't be told.
+#[derive(Debug, thiserror::Error)]
+pub enum TellError {
+    #[error(transparent)]
+    Webhook(#[from] WebhookError),
+    #[error("the receiver's command")]
+    Program(#[from] ProgramError),
+    /// What it was told can't be read or kept.
+    #[error(transparent)]
+    File(#[from] FileError),
+}
+
+impl TellError {
+    /// How long the receiver asks to be left alone.
+    fn retry_after(&self) -> Option<Duration> {
+        match self {
+            Self::Webhook(WebhookError::Http(error)) => HttpError::retry_after(error),
+            _ => None,
+        }
+    }
+}
+
+/// What fired at a look.
+#[derive(Debug)]
+pub(super) struct Look {
+    pub(super) fleet: FleetId,
+    pub(super) firing: Firing,
+}
+
+/// Who is told, and what it was told so far.
+#[derive(Debug)]
+pub(super) struct Receiver {
+    pub(super) name: String,
+    pub(super) settings: config::Receiver,
+    /// The file that keeps what it was told.
+    pub(super) file: PathBuf,
+}
+
+impl Receiver {
+    /// Tells it whatever each look finds, until nobody looks any more. A receiver that doesn't take something gets it again
+    /// later, and holds nobody else up.
+    pub(super) fn follow(&self, looks: &mpsc::Receiver<Arc<Look>>) {
+        let (mut newest, mut failures, mut logged) = (None::<Arc<Look>>, 0u32, String::new());
+        let mut again = None::<Instant>;
+        loop {
+            let heard = match again {
+                Some(again) => looks.recv_timeout(again.saturating_duration_since(Instant::now())),
+                None => looks.recv().map_err(|_| RecvTimeoutError::Disconnected),
+            };
+            match heard {
+                Ok(look) => newest = Some(looks.try_iter().last().unwrap_or(look)),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return,
+            }
+            // What is new waits as long as what failed.
+            let Some(look) = newest.as_ref().filter(|_| again.is_none_or(|again| Instant::now() >= again)) else {
+                continue;
+            };
+            let told = self.tell(look, Timestamp::now());
+            again = told.as_ref().err().map(|error| {
+                let wait = AGAIN.0.saturating_mul(1 << failures.min(8)).min(AGAIN.1);
+                Instant::now() + error.retry_after().map_or(wait, |asked| asked.max(wait))
+            });
+            match told {
+                Ok(()) => (failures, logged) = (0, String::new()),
+                Err(error) => {
+                    failures += 1;
+                    let text = error_chain(&error);
+                    if text != logged {
+                        error!(receiver = self.name, error = text, "an alert isn't delivered; it is tried again");
+                        logged = text;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Tells it what it has to hear. What it took is noted at once, so a crash repeats one event at most.
+    fn tell(&self, look: &Look, now: Timestamp) -> Result<(), TellError> {
+        let before = self.read()?;
+        let (is_first, mut told) = (before.is_none(), before.unwrap_or_default());
+        let known = told.clone();
+        let wants = Wants { only: &self.settings.only, after: self.settings.after };
+        told.take(&look.firing, wants, is_first, now);
+        if is_first || told != known {
+            self.write(&told)?;
+        }
+        let events = told.due(&look.firing, wants, now);
+        if events.is_empty() {
+            return Ok(());
+        }
+        let courier = Courier::new(&self.settings)?;
+        for event in events {
+            courier.deliver(&cloud_event(&event, look.fleet, now), Timestamp::now())?;
+            info!(receiver = self.name, status = %event.status, alert = %event.kind, count = event.alerts.len(), "told");
+            told.note(&event);
+            self.write(&told)?;
+        }
+        Ok(())
+    }
+
+    /// What it was told; `None` if that isn't known. Then it hears of all that fires.
+    pub(super) fn read(&self) -> Result<Option<Told>, FileError> {
+        match fs::read(&self.file) {
+            Ok(bytes) => Ok(serde_json::from_slice(&bytes)
+                .inspect_err(|error| {
+                    let (file, error) = (self.file.display(), error.to_string());
+                    warn!(%file, error, "what was told can't be read; all that fires is told again");
+                })
+                .ok()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(FileError::read(&self.file)(error)),
+        }
+    }
+
+    fn write(&self, told: &Told) -> Result<(), FileError> {
+        let text = serde_json::to_vec_pretty(told).map_err(io::Error::from);
+        text.and_then(|text| durable::replace_file(&self.file, &text, 0o600)).map_err(FileError::write(&self.file))
+    }
+}
+
+/// Brings events to a receiver.
+pub(super) enum Courier<'a> {
+    Webhook(Box<Sender>),
+    Command(&'a config::Command),
+}
+
+impl<'a> Courier<'a> {
+    pub(super) fn new(settings: &'a config::Receiver) -> Result<Self, TellError> {
+        Ok(match &settings.to {
+            config::To::Webhook(webhook) => Self::Webhook(Box::new(Sender::new(webhook)?)),
+            config::To::Command(command) => Self::Command(command),
+        })
+    }
+
+    pub(super) fn deliver(&self, event: &Value, now: Timestamp) -> Result<(), TellError> {
+        match self {
+            Self::Webhook(sender) => sender.send(event, now)?,
+            Self::Command(command) => {
+                program::run(&command.command, command.timeout, [], event.to_string().into_bytes())?;
+            }
+        }
+        Ok(())
+    }
+}

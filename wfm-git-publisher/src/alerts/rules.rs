@@ -1,0 +1,257 @@
+//! What fires: what of the fleet needs somebody, by what devices verifiably say and the publisher found. Pure.
+
+use std::collections::BTreeMap;
+
+use jiff::{SignedDuration, Timestamp};
+use repo_model::DeviceId;
+use repo_model::report::ConditionType;
+use serde::{Deserialize, Serialize};
+
+use crate::config::AlertKind;
+use crate::plan::Blocked;
+use crate::repos::Rollouts;
+use crate::rollout::Phase;
+use crate::status::{DeviceStatus, Health, Membership};
+
+/// How long before it the end of a key or a certificate fires.
+const SOON: SignedDuration = SignedDuration::from_hours(30 * 24);
+
+/// Something that needs somebody for as long as it is so.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Alert {
+    /// What it is.
+    pub alert: AlertKind,
+    /// What it is about, as a path: `devices/press-07/deployments/hello`. With `alert` it makes it the same one.
+    pub subject: String,
+    /// Absent where it isn't about one device.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub device: Option<DeviceId>,
+    /// The deployment's name; absent where it isn't about one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deployment: Option<String>,
+    /// The rollout's number; absent where it isn't about one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rollout: Option<u32>,
+    /// For people, on one line; it may quote a device's words, which are made harmless.
+    pub message: String,
+}
+
+/// Alerts by what makes each the same one from look to look.
+pub type Firing = BTreeMap<String, Alert>;
+
+impl Alert {
+    /// What makes it the same one.
+    pub fn key(&self) -> String {
+        format!("{} {}", self.alert, self.subject)
+    }
+
+    fn new(alert: AlertKind, subject: impl Into<String>, message: &str) -> Self {
+        let message = repo_model::text::line(message);
+        Self { alert, subject: subject.into(), device: None, deployment: None, rollout: None, message }
+    }
+
+    fn of_device(alert: AlertKind, device: &DeviceId, message: &str) -> Self {
+        Self { device: Some(device.clone()), ..Self::new(alert, format!("devices/{device}"), message) }
+    }
+
+    fn of_deployment(alert: AlertKind, device: &DeviceId, deployment: &str, message: &str) -> Self {
+        let subject = format!("devices/{device}/deployments/{deployment}");
+        let deployment = Some(deployment.to_owned());
+        Self { subject, deployment, ..Self::of_device(alert, device, message) }
+    }
+
+    fn of_rollout(alert: AlertKind, number: u32, message: &str) -> Self {
+        Self { rollout: Some(number), ..Self::new(alert, format!("rollouts/{number}"), message) }
+    }
+}
+
+/// All that is looked at.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Looked<'a> {
+    pub(super) devices: &'a [DeviceStatus],
+    /// What can't be published for any device.
+    pub(super) blocked: &'a [Blocked],
+    pub(super) rollouts: &'a Rollouts,
+    /// When the publisher's key counts no more, and when the host's own certificate ends, each with what it is called.
+    pub(super) ends: &'a [(&'static str, Timestamp)],
+    pub(super) now: Timestamp,
+}
+
+impl Looked<'_> {
+    /// What fires.
+    pub(super) fn firing(&self) -> Firing {
+        let enrolled = self.devices.iter().filter(|one| one.membership == Membership::Enrolled);
+        let devices = enrolled.flat_map(|status| of_device(status, self.now));
+        let blocked = self.blocked.iter().filter(|one| one.code.is_error()).map(|one| of_blocked("fleet", one));
+        let open = self.rollouts.open.values().map(|record| &record.state);
+        let stopped = open.filter(|state| state.state == Phase::Stopped).map(|state| {
+            let why = state.stops.last().map_or("", |stop| &stop.reason);
+            Alert::of_rollout(AlertKind::RolloutStopped, state.rollout, &format!("the rollout stopped: {why}"))
+        });
+        let done = self.rollouts.ended.values().filter(|state| state.state == Phase::Done);
+        let done = done.map(|state| {
+            let left = state.end.as_ref().map_or(0, |end| end.left.len());
+            let how = if left == 0 { "every device has the change" } else { "some devices don't have the change" };
+            Alert::of_rollout(AlertKind::RolloutFinished, state.rollout, &format!("the rollout is done: {how}"))
+        });
+        let soon = self.ends.iter().filter(|(_, end)| end.duration_since(self.now) < SOON);
+        let ends = soon.map(|(what, end)| {
+            let words = what.replace('-', " ");
+            let subject = format!("credentials/{what}");
+            Alert::new(AlertKind::CredentialEnds, subject, &format!("the {words} ends at {end:.0}"))
+        });
+        let all = devices.chain(blocked).chain(stopped).chain(done).chain(ends);
+        all.map(|alert| (alert.key(), alert)).collect()
+    }
+}
+
+fn of_device(status: &DeviceStatus, now: Timestamp) -> Vec<Alert> {
+    let device = &status.device;
+    let mut all = Vec::new();
+    for condition in &status.conditions {
+        let text = format!("{}: {}", condition.reason, condition.message);
+        match ConditionType::parse(&condition.kind) {
+            Some(ConditionType::Stalled) => all.push(Alert::of_device(AlertKind::DeviceStalled, device, &text)),
+            Some(ConditionType::Stale) => all.push(Alert::of_device(AlertKind::DeviceStale, device, &text)),
+            Some(ConditionType::RuntimeUnavailable) => {
+                all.push(Alert::of_device(AlertKind::RuntimeUnreachable, device, &text));
+            }
+            Some(
+                ConditionType::SecurityEvent
+                | ConditionType::SiteRefused
+                | ConditionType::PolicyViolated
+                | ConditionType::CloneDamaged,
+            ) => all.push(security(device, &condition.reason, &text)),
+            _ => {}
+        }
+    }
+    all.extend(status.doubts.iter().map(|doubt| security(device, doubt.code, &doubt.message)));
+    if status.words.contains(&Health::Offline) {
+        let heard = now.saturating_sub(SignedDuration::from_secs(status.heard_age.unwrap_or_default()));
+        let text = heard.map_or_else(|_| String::new(), |heard| format!("nothing was heard of it since {heard:.0}"));
+        all.push(Alert::of_device(AlertKind::DeviceOffline, device, &text));
+    }
+    let publishable = status.blocked.iter().filter(|one| one.code.is_error());
+    all.extend(publishable.map(|one| of_blocked(&format!("devices/{device}"), one)));
+    for row in &status.deployments {
+        let kind = match row.own_health {
+            Health::Failed => AlertKind::DeploymentFailed,
+            Health::Degraded => AlertKind::DeploymentDegraded,
+            _ => continue,
+        };
+        let how = row.reason.as_deref().or(row.actual.as_deref()).unwrap_or_default();
+        all.push(Alert::of_deployment(kind, device, &row.deployment, how));
+    }
+    all
+}
+
+/// The code is a part of the subject: a second event doesn't hide behind the first.
+fn security(device: &DeviceId, code: &str, text: &str) -> Alert {
+    let subject = format!("devices/{device}/security/{}", repo_model::text::line(code));
+    Alert { subject, ..Alert::of_device(AlertKind::SecurityEvent, device, text) }
+}
+
+fn of_blocked(place: &str, blocked: &Blocked) -> Alert {
+    let deployment = blocked.deployment.as_ref().map(ToString::to_string);
+    let below = deployment.as_ref().map(|name| format!("/deployments/{name}")).unwrap_or_default();
+    let text = format!("{}: {}", blocked.code.as_str(), blocked.message);
+    let alert = Alert::new(AlertKind::NotPublishable, format!("{place}{below}"), &text);
+    Alert { device: blocked.device.clone(), deployment, ..alert }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use repo_model::report::Doubt;
+
+    use super::*;
+    use crate::status::DeploymentRow;
+
+    fn status(words: &[Health]) -> DeviceStatus {
+        DeviceStatus {
+            device: "press-01".parse().expect("an id"),
+            health: Health::Ready,
+            words: words.iter().copied().collect::<BTreeSet<_>>(),
+            membership: Membership::Enrolled,
+            desired_serial: Some(1),
+            adopted_serial: Some(1),
+            conditions: Vec::new(),
+            gates: Vec::new(),
+            site: None,
+            doubts: Vec::new(),
+            remarks: Vec::new(),
+            blocked: Vec::new(),
+            heartbeat_age: Some(60),
+            heard_age: Some(7200),
+            deployments: Vec::new(),
+        }
+    }
+
+    fn failed(reason: &str) -> DeploymentRow {
+        DeploymentRow {
+            deployment: "hello".to_owned(),
+            deployment_id: "8f14e45f-ceea-467f-9a5c-1d2c3b4a5968".parse().expect("a UUID"),
+            health: Health::Failed,
+            own_health: Health::Failed,
+            application: None,
+            version: None,
+            desired: None,
+            actual: None,
+            state: None,
+            reason: Some(reason.to_owned()),
+            age: None,
+        }
+    }
+
+    fn firing(devices: &[DeviceStatus]) -> Firing {
+        let now = "2027-03-10T12:00:00Z".parse().expect("a moment");
+        Looked { devices, blocked: &[], rollouts: &Rollouts::default(), ends: &[], now }.firing()
+    }
+
+    #[test]
+    fn a_silent_device_keeps_what_it_said_last() {
+        let silent = DeviceStatus { deployments: vec![failed("apply-failed")], ..status(&[Health::Offline]) };
+        let all = firing(&[silent]);
+        let keys: Vec<_> = all.keys().map(String::as_str).collect();
+        assert_eq!(keys, ["deployment-failed devices/press-01/deployments/hello", "device-offline devices/press-01"]);
+        // The same at each look, or it would be kept anew each time.
+        assert_eq!(
+            all["device-offline devices/press-01"].message,
+            "nothing was heard of it since 2027-03-10T10:00:00Z"
+        );
+    }
+
+    #[test]
+    fn what_a_device_writes_is_one_harmless_line() {
+        let doubt = |code: &'static str| Doubt::new(code, "two\nlines \u{1b}[2J");
+        let lies = DeviceStatus {
+            doubts: vec![doubt("one"), doubt("another")],
+            deployments: vec![failed("x\ny\u{202e}")],
+            ..status(&[Health::Ready])
+        };
+        let all = firing(&[lies]);
+        assert_eq!(all.len(), 3, "{all:?}");
+        for alert in all.values() {
+            let is_harmless = |text: &str| !text.chars().any(|c| c.is_control() || c == '\u{202e}');
+            assert!(is_harmless(&alert.message) && is_harmless(&alert.subject), "{alert:?}");
+        }
+    }
+
+    #[test]
+    fn a_key_that_ends_soon_fires_and_whoever_is_not_enrolled_does_not() {
+        let gone = DeviceStatus { membership: Membership::Gone, ..status(&[Health::Offline]) };
+        assert_eq!(firing(&[gone]), Firing::new());
+        let now: Timestamp = "2027-03-10T12:00:00Z".parse().expect("a moment");
+        let ends = |days: i64| [("publisher-key", now + SignedDuration::from_hours(24 * days))];
+        let keys = |ends: &[(&'static str, Timestamp)]| {
+            Looked { devices: &[], blocked: &[], rollouts: &Rollouts::default(), ends, now }
+                .firing()
+                .into_keys()
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(keys(&ends(29)), ["credential-ends credentials/publisher-key"]);
+        assert_eq!(keys(&ends(31)), [""; 0]);
+    }
+}

@@ -1,0 +1,218 @@
+//! What one receiver was told of what fires, and what it still has to be told. Pure.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use repo_model::Digest;
+use serde::{Deserialize, Serialize};
+
+use super::rules::{Alert, Firing};
+use crate::config::AlertKind;
+
+/// So many of one kind at one look are told one by one; more of them, such as all devices behind one line, as one event.
+const ONE_BY_ONE: usize = 20;
+
+/// What a receiver knows.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Told {
+    /// What fires or fired, by its key.
+    pub alerts: BTreeMap<String, Known>,
+}
+
+/// An alert as a receiver knows it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Known {
+    #[serde(flatten)]
+    pub alert: Alert,
+    /// When it was seen first.
+    pub since: Timestamp,
+    /// Whether the receiver was told that it fires.
+    pub told: bool,
+}
+
+/// Whether something begins or is over, in the words of Prometheus' Alertmanager.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Status {
+    Firing,
+    Resolved,
+}
+
+impl fmt::Display for Status {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Firing => "firing",
+            Self::Resolved => "resolved",
+        })
+    }
+}
+
+/// What a receiver is told at once: one alert, or many of one kind.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Event {
+    pub status: Status,
+    pub kind: AlertKind,
+    /// At least one, with what makes each the same.
+    pub alerts: Vec<(String, Known)>,
+}
+
+impl Event {
+    /// The same event, sent again, has the same id.
+    pub fn id(&self) -> String {
+        let each = self.alerts.iter().map(|(key, known)| format!("\n{} {key}", known.since));
+        Digest::of(format!("{}{}", self.status, each.collect::<String>()).as_bytes()).hex()[..32].to_owned()
+    }
+}
+
+/// What a receiver wants to hear of.
+#[derive(Debug, Clone, Copy)]
+pub struct Wants<'a> {
+    /// Empty: all kinds.
+    pub only: &'a BTreeSet<AlertKind>,
+    /// For how long something has to be so before it is told; what passes or is decided is told at once.
+    pub after: Duration,
+}
+
+impl Told {
+    /// Takes over what fires now. `is_first`: this receiver was never told anything, so what was over before is none of its business.
+    pub fn take(&mut self, firing: &Firing, wants: Wants<'_>, is_first: bool, now: Timestamp) {
+        let wanted = |kind: AlertKind| wants.only.is_empty() || wants.only.contains(&kind);
+        for (key, alert) in firing.iter().filter(|(_, alert)| wanted(alert.alert)) {
+            let told = is_first && alert.alert.is_over();
+            let known = Known { alert: alert.clone(), since: now, told };
+            self.alerts.entry(key.clone()).or_insert(known).alert.clone_from(alert);
+        }
+        // What was never told needn't be told to be over.
+        self.alerts.retain(|key, known| firing.contains_key(key) || known.told && !known.alert.alert.is_over());
+    }
+
+    /// What the receiver has to be told now.
+    pub fn due(&self, firing: &Firing, wants: Wants<'_>, now: Timestamp) -> Vec<Event> {
+        let lasted = |known: &Known| {
+            let so = now.duration_since(known.since);
+            !known.alert.alert.has_to_last() || Duration::try_from(so).is_ok_and(|so| so >= wants.after)
+        };
+        let mut all = BTreeMap::<(Status, AlertKind), Vec<_>>::new();
+        for (key, known) in &self.alerts {
+            let status = match firing.contains_key(key) {
+                true if !known.told && lasted(known) => Status::Firing,
+                false => Status::Resolved,
+                true => continue,
+            };
+            all.entry((status, known.alert.alert)).or_default().push((key.clone(), known.clone()));
+        }
+        let events = all.into_iter().flat_map(|((status, kind), alerts)| {
+            let each = if alerts.len() > ONE_BY_ONE {
+                vec![alerts]
+            } else {
+                alerts.into_iter().map(|one| vec![one]).collect()
+            };
+            each.into_iter().map(move |alerts| Event { status, kind, alerts })
+        });
+        events.collect()
+    }
+
+    /// The receiver was told.
+    pub fn note(&mut self, event: &Event) {
+        for (key, _) in &event.alerts {
+            match event.status {
+                Status::Firing => self.alerts.get_mut(key).into_iter().for_each(|known| known.told = true),
+                Status::Resolved => _ = self.alerts.remove(key),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: i64 = 1_800_000_000;
+
+    fn alert(kind: AlertKind, subject: &str) -> (String, Alert) {
+        let alert = Alert {
+            alert: kind,
+            subject: subject.to_owned(),
+            device: None,
+            deployment: None,
+            rollout: None,
+            message: "it is so".to_owned(),
+        };
+        (alert.key(), alert)
+    }
+
+    /// A receiver that looks at these moments, is told all that is due, and what that was.
+    fn told(told: &mut Told, firing: &Firing, after: u64, second: i64) -> Vec<String> {
+        let (now, only) = (Timestamp::from_second(NOW + second).expect("a moment"), BTreeSet::new());
+        let wants = Wants { only: &only, after: Duration::from_secs(after) };
+        told.take(firing, wants, false, now);
+        let due = told.due(firing, wants, now);
+        due.iter().for_each(|event| told.note(event));
+        due.iter().map(|event| format!("{} {} {}", event.status, event.kind, event.alerts.len())).collect()
+    }
+
+    #[test]
+    fn what_fires_is_told_once_and_once_more_when_it_is_over() {
+        let (mut known, failed) = (Told::default(), Firing::from([alert(AlertKind::DeploymentFailed, "devices/a")]));
+        assert_eq!(told(&mut known, &failed, 0, 0), ["firing deployment-failed 1"]);
+        assert_eq!(told(&mut known, &failed, 0, 60), [""; 0]);
+        assert_eq!(told(&mut known, &Firing::new(), 0, 120), ["resolved deployment-failed 1"]);
+        assert_eq!(known, Told::default());
+    }
+
+    #[test]
+    fn what_does_not_last_is_told_to_nobody() {
+        let (mut known, failed) = (Told::default(), Firing::from([alert(AlertKind::DeploymentFailed, "devices/a")]));
+        assert_eq!(told(&mut known, &failed, 120, 0), [""; 0]);
+        assert_eq!(told(&mut known, &Firing::new(), 120, 60), [""; 0]);
+        assert_eq!(told(&mut known, &failed, 120, 90), [""; 0], "the time begins anew");
+        assert_eq!(told(&mut known, &failed, 120, 210), ["firing deployment-failed 1"]);
+        // A decision doesn't have to last.
+        let stopped = Firing::from([alert(AlertKind::RolloutStopped, "rollouts/1")]);
+        assert_eq!(told(&mut known, &stopped, 120, 220), ["firing rollout-stopped 1", "resolved deployment-failed 1"]);
+    }
+
+    #[test]
+    fn the_end_of_a_rollout_is_told_once_and_an_old_one_to_no_new_receiver() {
+        let done = Firing::from([alert(AlertKind::RolloutFinished, "rollouts/1")]);
+        let mut known = Told::default();
+        assert_eq!(told(&mut known, &done, 120, 0), ["firing rollout-finished 1"]);
+        assert_eq!(told(&mut known, &Firing::new(), 120, 60), [""; 0], "it goes out of mind, and isn't resolved");
+        assert_eq!(known, Told::default());
+        let (only, now) = (BTreeSet::new(), Timestamp::from_second(NOW).expect("a moment"));
+        let wants = Wants { only: &only, after: Duration::ZERO };
+        known.take(&done, wants, true, now);
+        assert_eq!(known.due(&done, wants, now), []);
+    }
+
+    #[test]
+    fn many_at_once_are_one_event_and_the_same_event_has_the_same_id() {
+        let many: Firing = (0..21).map(|n| alert(AlertKind::DeviceOffline, &format!("devices/press-{n:02}"))).collect();
+        let (mut known, only, now) = (Told::default(), BTreeSet::new(), Timestamp::from_second(NOW).expect("a moment"));
+        let wants = Wants { only: &only, after: Duration::ZERO };
+        known.take(&many, wants, false, now);
+        let (one, again) = (known.due(&many, wants, now), known.due(&many, wants, now));
+        assert_eq!((one.len(), one[0].alerts.len()), (1, 21));
+        assert_eq!(one[0].id(), again[0].id());
+        assert_eq!(told(&mut known, &many, 0, 60), ["firing device-offline 21"]);
+        let few: Firing = many.into_iter().take(19).collect();
+        assert_eq!(told(&mut known, &few, 0, 120), ["resolved device-offline 1"; 2]);
+    }
+
+    #[test]
+    fn who_wants_one_kind_hears_of_no_other() {
+        let all = Firing::from([
+            alert(AlertKind::DeploymentFailed, "devices/a"),
+            alert(AlertKind::DeviceOffline, "devices/a"),
+        ]);
+        let (mut known, now) = (Told::default(), Timestamp::from_second(NOW).expect("a moment"));
+        let only = BTreeSet::from([AlertKind::DeviceOffline]);
+        let wants = Wants { only: &only, after: Duration::ZERO };
+        known.take(&all, wants, false, now);
+        let due = known.due(&all, wants, now);
+        assert_eq!(due.iter().map(|event| event.kind).collect::<Vec<_>>(), [AlertKind::DeviceOffline]);
+    }
+}
