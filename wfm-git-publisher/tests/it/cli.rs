@@ -58,6 +58,47 @@ fn a_fleet_from_nothing_to_a_published_device() {
     assert!(said.contains("was published with other files") && said.contains("hint: raise the version"), "{said}");
 }
 
+#[test]
+fn all_versions_are_pushed_at_once_or_none_of_them_is() {
+    let registry = Registry::start();
+    let lab = Lab::new();
+    let fleet = lab.dir().join("plant");
+    lab.run_in(lab.dir(), &["init", "plant", "--registry", &registry.host]).good();
+    let read = |path: &str| std::fs::read_to_string(fleet.join(path)).unwrap();
+    let write = |path: &str, text: &str| {
+        let path = fleet.join(path);
+        repo_git::durable::create_dir_all(path.parent().unwrap(), 0o755).unwrap();
+        repo_git::durable::replace_file(&path, text.as_bytes(), 0o644).unwrap();
+    };
+    let (margo, compose) = ("margo.yaml", "compose/hello/compose.yaml");
+    let [description, good] = [margo, compose].map(|file| read(&format!("applications/hello/1.0.0/{file}")));
+    write(&format!("applications/hello/1.1.0/{margo}"), &description.replace("1.0.0", "1.1.0"));
+    write(
+        &format!("applications/hello/1.1.0/{compose}"),
+        &good.replace("SIGKILL", "SIGTERM").replacen("image:", "imgae:", 1),
+    );
+    // One that has only what others pushed.
+    write(
+        &format!("applications/other/2.0.0/{margo}"),
+        &description.replace("1.0.0", "2.0.0").replace("id: hello", "id: other"),
+    );
+    let push = || lab.run_in(&fleet, &["app", "push", "--all", "--output", "json"]);
+    let said = push().failed(1);
+    assert!(said.contains("1.1.0") && said.contains("`services.hello.imgae`"), "{said}");
+    assert_eq!(registry.digest("1.0.0"), None, "nothing was pushed");
+    write(&format!("applications/hello/1.1.0/{compose}"), &good.replace("SIGKILL", "SIGTERM"));
+    let pushed: Value = serde_json::from_str(&push().good()).unwrap();
+    let names = pushed["pushed"].as_array().unwrap().iter().map(|one| one["artifact"].as_str().unwrap());
+    assert_eq!(names.map(|name| name.rsplit_once(':').unwrap().1).collect::<Vec<_>>(), ["1.0.0", "1.1.0"]);
+    assert!(registry.digest("1.0.0").is_some() && registry.digest("1.1.0").is_some());
+    // Again: the same bytes have the same meaning. Another meaning of a tag is two, and neither is pushed.
+    assert_eq!(push().good(), serde_json::to_string_pretty(&pushed).unwrap() + "\n");
+    write(&format!("applications/hello/1.1.0/{margo}"), &description);
+    let said = push().failed(1);
+    assert!(said.contains("is in two packages with other files"), "{said}");
+    lab.run_in(&fleet, &["app", "push", "--all", "applications/hello/1.0.0"]).failed(2);
+}
+
 /// A tag keeps its meaning for ever, so it gets none that no device could use.
 #[test]
 fn what_every_device_would_refuse_burns_no_tag() {
