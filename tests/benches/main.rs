@@ -16,6 +16,7 @@ mod day;
 mod device;
 mod epochs;
 mod fleet;
+mod gathered;
 mod heal;
 mod host;
 mod idle;
@@ -49,7 +50,7 @@ const RUNS: usize = 10;
 type Measure = fn(&stage::Stage) -> Vec<Line>;
 
 /// What can be measured alone.
-const GROUPS: [(&str, Measure); 17] = [
+const GROUPS: [(&str, Measure); 18] = [
     ("publish", publish::measure),
     ("scale", scale::measure),
     ("device", device::measure),
@@ -67,6 +68,7 @@ const GROUPS: [(&str, Measure); 17] = [
     ("long", long::measure),
     ("epochs", epochs::measure),
     ("audit", audit::measure),
+    ("gathered", gathered::measure),
 ];
 
 /// One line of the table.

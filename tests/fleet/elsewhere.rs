@@ -2,12 +2,12 @@
 
 use std::path::Path;
 
+use repo_testkit::device::Device;
+use repo_testkit::fleet::Fleet;
 use repo_testkit::foreign_host::{ForeignHost, Options};
 use repo_testkit::git;
 
 use crate::site::Site;
-use repo_testkit::device::Device;
-use repo_testkit::fleet::Fleet;
 
 /// A fleet whose only device talks to the host.
 fn site(host: &ForeignHost) -> Site {
@@ -18,6 +18,11 @@ fn site(host: &ForeignHost) -> Site {
         std::fs::write(fleet.home().join("publisher.yaml"), settings).expect("written");
         Device::join(fleet, id, root)
     })
+}
+
+/// How often it was asked for refs or packs.
+fn asked(host: &mut ForeignHost) -> usize {
+    host.requests("GET", "/info/refs") + host.requests("POST", "/git-upload-pack")
 }
 
 #[test]
@@ -51,10 +56,14 @@ fn from_a_commit_to_a_container_and_back_through_a_foreign_host() {
         assert_eq!(git::tip(&mirror, branch), git::tip(&remote, branch));
     }
 
-    // Nothing changed: the publisher pushes nothing.
+    // Nothing changed: the publisher pushes nothing, and what the device reports is asked for by one request.
     let pushes = host.requests("POST", "/git-receive-pack");
     site.publish();
     assert_eq!(host.requests("POST", "/git-receive-pack"), pushes);
+    fleet.status("press-01");
+    let before = asked(&mut host);
+    fleet.status("press-01");
+    assert_eq!(asked(&mut host) - before, 1);
 }
 
 #[test]

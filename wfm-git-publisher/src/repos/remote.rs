@@ -256,7 +256,7 @@ impl RemoteRepo {
 
     /// Where its branches stand, by their names without `refs/heads/`.
     pub fn branches(&self) -> Result<BTreeMap<String, CommitId>, RemoteRepoError> {
-        let refs = self.read.refs(&[HEADS])?;
+        let refs = self.read.refs_once(&[HEADS])?;
         Ok(refs.into_iter().filter_map(|(name, id)| Some((name.strip_prefix(HEADS)?.to_owned(), id))).collect())
     }
 

@@ -119,9 +119,17 @@ impl Https {
                 result => return result,
             }
         }
-        let version = [("Git-Protocol", "version=2")];
+        self.refs_by(&[("Git-Protocol", "version=2")], prefixes, limit)
+    }
+
+    /// The same by one request where nothing is known of the host: version 0 tells all refs at once.
+    pub(super) fn refs_once(&self, prefixes: &[&str], limit: Duration) -> Result<Refs, RemoteError> {
+        self.refs_by(&[], prefixes, limit)
+    }
+
+    fn refs_by(&self, version: &[(&str, &str)], prefixes: &[&str], limit: Duration) -> Result<Refs, RemoteError> {
         let expects = "application/x-git-upload-pack-advertisement";
-        let bytes = self.advertisement("git-upload-pack", &version, expects, limit)?;
+        let bytes = self.advertisement("git-upload-pack", version, expects, limit)?;
         match Advertisement::read(&bytes[..], "git-upload-pack").map_err(|source| self.broken(source))? {
             Advertisement::V2 { .. } => {
                 let refs = self.ls_refs(prefixes, limit)?;

@@ -182,6 +182,15 @@ impl Remote {
         let mut connection = Connection::open_process(self, self.timeout)?;
         connection.refs(prefixes).map_err(|source| connection.failed(self, source.into()))
     }
+
+    /// The same by one exchange, for who asks each of many repositories once: whoever asks one again and again is better off
+    /// with [`refs`](Self::refs), which asks for less from the second time on.
+    pub fn refs_once(&self, prefixes: &[&str]) -> Result<BTreeMap<String, CommitId>, RemoteError> {
+        match &self.way {
+            Way::Https(host) => host.refs_once(prefixes, self.timeout),
+            _ => self.refs(prefixes),
+        }
+    }
 }
 
 impl RemoteError {
