@@ -2,11 +2,14 @@
 
 use std::path::Path;
 
+use repo_git::SigningKey;
 use repo_testkit::device::Device;
 use repo_testkit::fleet::Fleet;
 use repo_testkit::foreign_host::{ForeignHost, Options};
 use repo_testkit::git;
+use serde_json::{Value, json};
 
+use crate::audit::findings;
 use crate::site::Site;
 
 /// A fleet whose only device talks to the host.
@@ -96,4 +99,59 @@ fn a_host_restored_from_an_old_backup_is_put_right_and_the_device_goes_on() {
     assert_eq!(status["doubts"], serde_json::json!([]), "{status}");
     assert_eq!(git::tip(&remote, "desired"), git::tip(&fleet.repository("press-01"), "desired"));
     git::git(&remote, &["fsck", "--strict", "--full", "--no-dangling"]);
+}
+
+/// The key that a device signs with.
+fn key(device: &Device) -> SigningKey {
+    SigningKey::load(&device.home().join("status.key")).expect("a key")
+}
+
+#[test]
+fn a_person_carries_a_new_key_to_another_host_and_by_path_and_the_old_one_counts_no_longer() {
+    let (host, by_path) = (ForeignHost::start(Options::default()), Site::new(&["press-01"]));
+    let here = by_path.fleet.repository("press-01");
+    for (site, remote) in [(site(&host), host.repository("fleet/press-01")), (by_path, here)] {
+        let (fleet, device) = (&site.fleet, site.device("press-01"));
+        site.publish();
+        device.pass();
+        let old = key(device);
+        let ask = || -> Value {
+            let output = device.syncer(&["rekey", "--output", "json"]);
+            serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{output:?}"))
+        };
+        let asked = ask();
+        assert_eq!((&asked["state"], &ask()), (&json!("toEnroll"), &asked), "run again it says the same");
+        fleet.change("deployments/hello.yaml", "hello from the press", "servus");
+        site.publish();
+        device.pass();
+        assert_eq!(key(device).public(), old.public(), "the old one goes on");
+        fleet.run(&["device", "enroll", "press-01", asked["enrolmentLine"].as_str().expect("a line"), "--replace"]);
+        site.publish();
+        device.pass();
+        let new = key(device);
+        assert_eq!(asked["fingerprint"], new.public().fingerprint());
+        device.pass();
+        let status = fleet.status("press-01");
+        assert_eq!((&status["doubts"], &status["health"]), (&json!([]), &json!("ready")), "{status}");
+        let allowed = format!("gpg.ssh.allowedSignersFile={}", fleet.home().join("allowed_signers").display());
+        let repository = fleet.repository("press-01");
+        let log = git::git(&repository, &["-c", &allowed, "log", "--reverse", "--format=%G? %GK", "status"]);
+        let mut signers: Vec<_> = log.lines().collect();
+        signers.dedup();
+        assert_eq!(signers, [&old, &new].map(|key| format!("G {}", key.public().fingerprint())));
+        assert_eq!(findings(fleet), [""; 0]);
+
+        // Who has the old key, and may push: nobody believes it.
+        let old_key = site.dir.path().join("old.key");
+        old.save(&old_key).expect("saved");
+        let (tip, signing) =
+            (git::tip(&remote, "status").expect("a tip"), format!("user.signingkey={}", old_key.display()));
+        let (tree, message) = (format!("{tip}^{{tree}}"), git::git(&remote, &["log", "-1", "--format=%B", "status"]));
+        let commit =
+            ["-c", "gpg.format=ssh", "-c", &signing, "commit-tree", "-S", "-p", &tip, "-m", message.trim(), &tree];
+        let forged = git::git(&remote, &commit);
+        git::git(&remote, &["update-ref", "refs/heads/status", &forged]);
+        let status = fleet.status("press-01");
+        assert_eq!(status["health"], "doubtful", "{status}");
+    }
 }
