@@ -51,6 +51,8 @@ pub(crate) struct Metrics {
     lag: Gauge,
     blocked: Family<Why, Gauge>,
     blocked_for: Gauge,
+    rollouts: Family<State, Gauge>,
+    rollout_devices: Family<State, Gauge>,
     certificate: Gauge,
 }
 
@@ -106,6 +108,10 @@ impl Metrics {
         registry.register("blocked", help, blocked.clone());
         let help = "Since the first of these could not be published";
         registry.register_with_unit("blocked", help, Unit::Seconds, blocked_for.clone());
+        let (rollouts, rollout_devices) = (Family::default(), Family::default());
+        registry.register("rollouts", "Rollouts that didn't end, by their state", rollouts.clone());
+        let help = "Devices of these, by whether they were released";
+        registry.register("rollout_devices", help, rollout_devices.clone());
         let certificate = Gauge::default();
         let help = "Until the certificate that the host shows ends";
         registry.register_with_unit("certificate_expires", help, Unit::Seconds, certificate.clone());
@@ -122,6 +128,8 @@ impl Metrics {
             lag,
             blocked,
             blocked_for,
+            rollouts,
+            rollout_devices,
             certificate,
         }
     }
@@ -155,6 +163,12 @@ impl Metrics {
             self.blocked.get_or_create(&Why { code }).set(*count);
         }
         self.blocked_for.set(figures.blocked_for);
+        for (state, count) in &figures.rollouts {
+            self.rollouts.get_or_create(&State { state }).set(*count);
+        }
+        for (state, count) in &figures.rollout_devices {
+            self.rollout_devices.get_or_create(&State { state }).set(*count);
+        }
     }
 
     /// Notes how many seconds the host's certificate has left; below 0 it has ended.

@@ -98,6 +98,10 @@ pub struct FleetFigures {
     pub blocked: BTreeMap<&'static str, i64>,
     /// Seconds since the first of them could not be published; 0 if there is none.
     pub blocked_for: i64,
+    /// How many rollouts that didn't end are in which state.
+    pub rollouts: BTreeMap<&'static str, i64>,
+    /// How many devices of these were released, and how many still wait.
+    pub rollout_devices: BTreeMap<&'static str, i64>,
 }
 
 /// Where the host finds what it serves, and keeps what it needs.

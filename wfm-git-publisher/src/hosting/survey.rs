@@ -16,6 +16,11 @@ use crate::fleet::is_overdue;
 use crate::plan::Code;
 use crate::publish::Findings;
 use crate::repos::{Control, ControlError, DeviceRepo, DeviceRepoError, Entry, Home, Ledger, Rosters};
+use crate::rollout::Phase;
+
+/// How devices of rollouts stand: they may have the change, or not yet.
+const RELEASED: &str = "released";
+const WAITING: &str = "waiting";
 
 /// How long the figures are given out before they are computed again.
 const FRESH: Duration = Duration::from_secs(15);
@@ -106,6 +111,13 @@ impl Survey {
             let since = one.since.map_or(0, |since| now.as_second().saturating_sub(since.as_second()));
             figures.blocked_for = figures.blocked_for.max(since);
         }
+        for record in ledger.rollouts.open.values() {
+            *figures.rollouts.entry(record.state.state.as_str()).or_default() += 1;
+            let released = record.released().len();
+            *figures.rollout_devices.entry(RELEASED).or_default() += count(released);
+            *figures.rollout_devices.entry(WAITING).or_default() +=
+                count(record.members.len().saturating_sub(released));
+        }
         for device in ledger.devices() {
             let Some(entry) = ledger.entry(device) else { continue };
             let out_of_service = match (findings.retired.contains_key(device), findings.gone.contains_key(device)) {
@@ -188,7 +200,14 @@ impl Survey {
 fn nothing() -> FleetFigures {
     let devices = Standing::ALL.iter().map(|standing| (standing.name(), 0)).collect();
     let blocked = Code::ALL.iter().map(|code| (code.as_str(), 0)).collect();
-    FleetFigures { devices, blocked, ..FleetFigures::default() }
+    let rollouts = [Phase::Running, Phase::Stopped].map(|phase| (phase.as_str(), 0)).into();
+    let rollout_devices = [RELEASED, WAITING].map(|state| (state, 0)).into();
+    FleetFigures { devices, blocked, rollouts, rollout_devices, ..FleetFigures::default() }
+}
+
+/// A gauge is signed.
+fn count(devices: usize) -> i64 {
+    i64::try_from(devices).unwrap_or(i64::MAX)
 }
 
 impl SaidByDevice {

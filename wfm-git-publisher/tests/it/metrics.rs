@@ -11,6 +11,7 @@ use wfm_git_host::accounts::Role;
 use crate::host::{Login, Site};
 use crate::reports::Reporter;
 use crate::support::{BEGIN, Lab};
+use crate::waves::stopped;
 
 const DEVICES: [&str; 2] = ["press-01", "packer-01"];
 
@@ -78,4 +79,14 @@ fn a_device_that_its_windows_let_say_nothing_is_not_offline_until_it_could_have_
         site.restart();
         assert_eq!((count(&site, &auditor, "behind"), count(&site, &auditor, "offline")), (behind, offline), "{hours}");
     }
+}
+
+#[test]
+fn rollouts_are_counted_by_their_state_and_their_devices_by_whether_they_were_released() {
+    let site = Site::on(stopped().0, "");
+    let auditor = site.login("audit", Role::Auditor, None);
+    let of = |name: &str, state: &str| site.metric(&format!("{name}{{state=\"{state}\"}}"), &auditor);
+    assert_eq!((of("wfm_rollouts", "running"), of("wfm_rollouts", "stopped")), (0, 1));
+    let (released, waiting) = (of("wfm_rollout_devices", "released"), of("wfm_rollout_devices", "waiting"));
+    assert!(released == 1 && waiting > 1, "{released} {waiting}");
 }
