@@ -244,6 +244,14 @@ fn enroll_hint(error: &(dyn Error + 'static)) -> Option<String> {
     match error.downcast_ref()? {
         EnrollError::Key(_) => Some("it looks like `ssh-ed25519 AAAA… press-01`".to_owned()),
         EnrollError::SshKey(_) => Some("it looks like `ssh-ed25519 AAAA… press-01 ssh`".to_owned()),
+        EnrollError::Certificate(_) => Some("it looks like `sha256:… press-01 tls`".to_owned()),
+        EnrollError::NoHost => Some(
+            "write `serve:` with `names:` into publisher.yaml in the publisher's home, or give the first line alone"
+                .to_owned(),
+        ),
+        EnrollError::OtherCertificate { device, .. } => Some(format!(
+            "if the device made a new key: `device enroll {device} - --replace`; the old one then counts no more"
+        )),
         EnrollError::OneKey => Some("`device-syncer init` makes two: copy both lines".to_owned()),
         EnrollError::File(DeviceFileError::NoDevice(device)) => Some(format!("add it first: device add {device}")),
         EnrollError::OtherKey { device } => Some(format!(

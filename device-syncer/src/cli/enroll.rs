@@ -136,6 +136,7 @@ fn claim(key: &SigningKey, secret: &str, args: &Args) -> Claim {
         layout: LAYOUT,
         key: key_text(&key.public()),
         account: Digest::of(secret.as_bytes()),
+        certificate: None,
         version: env!("CARGO_PKG_VERSION").to_owned(),
         serial: args.serial.clone().or(serial).and_then(short),
         model: model.and_then(short),

@@ -14,6 +14,7 @@
 
 mod agent;
 mod body;
+mod client_certificate;
 mod clock;
 mod credentials;
 mod error;
@@ -27,11 +28,12 @@ mod url;
 
 pub use agent::{Agent, Method, Request, Response};
 pub use body::Body;
+pub use client_certificate::ClientCertificate;
 pub use clock::Clock;
 pub use credentials::{Credential, CredentialError, Credentials, Source, read_private};
 pub use error::{HttpError, Phase, Problem, Trust};
 pub use proxy::Proxy;
-pub use settings::{ClientCertificate, Pin, Settings, Timeouts};
+pub use settings::{Pin, Settings, Timeouts};
 pub use settings_error::SettingsError;
 pub use url::{InvalidUrl, Url};
 

@@ -1,14 +1,10 @@
 //! What an agent is made with.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use repo_model::Digest;
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
-use crate::credentials::read_private;
-use crate::{Cause, Clock, Proxy, SettingsError};
+use crate::{ClientCertificate, Clock, Proxy};
 
 /// Whom an agent trusts, who it is, how it gets there and how long it waits. The default trusts the public roots.
 #[derive(Debug, Clone, Default)]
@@ -38,15 +34,6 @@ pub struct Settings {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pin(pub Digest);
 
-/// A certificate chain and its key, in PEM files. Read when the agent is made.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ClientCertificate {
-    /// The chain, the own certificate first.
-    pub chain: PathBuf,
-    /// The key; the file must be its owner's alone.
-    pub key: PathBuf,
-}
-
 /// Limits in time; each is an error of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Timeouts {
@@ -64,20 +51,5 @@ impl Default for Timeouts {
     fn default() -> Self {
         let seconds = Duration::from_secs;
         Self { connect: seconds(10), answer: seconds(30), stall: seconds(30), total: seconds(60) }
-    }
-}
-
-impl ClientCertificate {
-    pub(crate) fn load(&self) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>), SettingsError> {
-        let fail = |path: &PathBuf, source: Cause| SettingsError::ClientCertificate { path: path.clone(), source };
-        let chain = std::fs::read(&self.chain).map_err(|error| fail(&self.chain, error.into()))?;
-        let chain: Vec<_> = CertificateDer::pem_slice_iter(&chain)
-            .collect::<Result<_, _>>()
-            .map_err(|error| fail(&self.chain, error.into()))?;
-        if chain.is_empty() {
-            return Err(fail(&self.chain, "it holds no certificate in PEM".into()));
-        }
-        let key = PrivateKeyDer::from_pem_slice(&read_private(&self.key)?);
-        Ok((chain, key.map_err(|error| fail(&self.key, error.into()))?))
     }
 }

@@ -24,9 +24,13 @@ pub struct Join {
     /// the device's own settings say which.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub host_keys: Vec<KeyText>,
-    /// The account on the host; absent for a local path, and over SSH, where the device's own key says who asks.
+    /// The account on the host; absent for a local path, and where a key of the device's own says who asks: over SSH, and with
+    /// `credentials`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub account: Option<Account>,
+    /// What the device shows over HTTPS in the place of an account's secret; absent where it shows that, or nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub credentials: Option<Credentials>,
     /// When the file was written: the device's first floor of time, so that one whose clock is at 1970 can still tell
     /// that the host's certificate is valid.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -57,6 +61,14 @@ impl std::fmt::Debug for Join {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Join").field("fleet", &self.fleet).field("device", &self.device).finish_non_exhaustive()
     }
+}
+
+/// What a device shows over HTTPS in the place of an account's secret.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Credentials {
+    /// A TLS certificate with a key of its own.
+    Certificate,
 }
 
 /// An account on the host. Its secret is never printed.

@@ -347,6 +347,14 @@ fn join() -> serde_json::Value {
     over_ssh["hostKeys"] = serde_json::json!([key('H')]);
     let read: Join = json::read(over_ssh.to_string().as_bytes()).unwrap();
     assert_eq!(serde_json::to_value(&read).unwrap(), over_ssh);
+    let mut by_certificate = file.clone();
+    by_certificate.as_object_mut().unwrap().remove("account");
+    by_certificate["credentials"] = "certificate".into();
+    let read_too: Join = json::read(by_certificate.to_string().as_bytes()).unwrap();
+    assert_eq!(serde_json::to_value(&read_too).unwrap(), by_certificate);
+    by_certificate["credentials"] = "another".into();
+    assert!(json::read::<Join>(by_certificate.to_string().as_bytes()).is_err(), "what nobody knows is no way to come");
+    by_certificate["credentials"] = "certificate".into();
     let urls = [
         ("https://fleet.example/devices/press-04.git", "https"),
         ("HTTPS://fleet.example:8443/a/b.git", "https"),
@@ -381,9 +389,11 @@ fn join() -> serde_json::Value {
     ];
     let urls = urls.map(|(url, way)| (url, (!way.is_empty()).then_some(way)));
     let lines = [format!("{} {}", key('D'), device()), format!("{} {} ssh", key('S'), device())];
+    let certificate_line = format!("{} {} tls", Digest::of(b"a SubjectPublicKeyInfo"), device());
     let by_roster = by_roster(&read);
     serde_json::json!({
-        "join": file, "joinOverSsh": over_ssh, "enrolmentLine": lines[0], "sshLine": lines[1], "urls": urls, "byRoster": by_roster,
+        "join": file, "joinOverSsh": over_ssh, "joinByCertificate": by_certificate, "enrolmentLine": lines[0],
+        "sshLine": lines[1], "certificateLine": certificate_line, "urls": urls, "byRoster": by_roster,
     })
 }
 

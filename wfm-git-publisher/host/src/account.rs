@@ -1,10 +1,10 @@
 //! `GET /account` and `POST /account/renew`: what an account may know about itself, and its next secret.
 
-use axum::Router;
 use axum::body::Body;
 use axum::extract::State;
-use axum::http::{HeaderMap, Response, StatusCode, header};
+use axum::http::{Response, StatusCode, header};
 use axum::routing::{get, post};
+use axum::{Extension, Router};
 use repo_model::error_chain;
 use serde_json::{Value, json};
 use tracing::{error, info};
@@ -14,20 +14,20 @@ use crate::accounts::{AccountError, Accounts, Identity};
 /// Asks for credentials the way every Git client understands.
 const CHALLENGE: &str = "Basic realm=\"wfm\"";
 
-/// Both routes, with the accounts that they are about.
+/// Both routes, with the accounts that they are about. Who asks is an extension of the request.
 pub(crate) fn router(accounts: Accounts) -> Router {
     Router::new().route("/account", get(show)).route("/account/renew", post(renew)).with_state(accounts)
 }
 
 /// Who asks and until when the secret that was shown is valid: `{user, role, expires}`.
-async fn show(State(accounts): State<Accounts>, headers: HeaderMap) -> Response<Body> {
-    let Some(who) = authenticate(&accounts, &headers) else { return unauthorized() };
+async fn show(State(accounts): State<Accounts>, who: Option<Extension<Identity>>) -> Response<Body> {
+    let Some(Extension(who)) = who else { return unauthorized() };
     answer(&json!({ "user": who.name, "role": who.role, "expires": accounts.expires(&who) }))
 }
 
 /// A new secret, `{user, secret, expires}`. The old one is valid until the new one was used.
-async fn renew(State(accounts): State<Accounts>, headers: HeaderMap) -> Response<Body> {
-    let Some(who) = authenticate(&accounts, &headers) else { return unauthorized() };
+async fn renew(State(accounts): State<Accounts>, who: Option<Extension<Identity>>) -> Response<Body> {
+    let Some(Extension(who)) = who else { return unauthorized() };
     let name = who.name.clone();
     // It waits for the disk: nobody may have a secret that a power cut takes away.
     let renewed = tokio::task::spawn_blocking(move || accounts.renew(&who)).await;
@@ -36,16 +36,12 @@ async fn renew(State(accounts): State<Accounts>, headers: HeaderMap) -> Response
             info!(account = %name, "has a new secret");
             answer(&json!({ "user": issued.name, "secret": issued.secret.reveal(), "expires": issued.expires }))
         }
+        Ok(Err(error @ AccountError::NoSecret(_))) => line(StatusCode::FORBIDDEN, &format!("{error}\n")),
         // Changed since it was let in, a moment ago.
         Ok(Err(AccountError::Replaced(_) | AccountError::Revoked(_) | AccountError::None(_))) => unauthorized(),
         Ok(Err(error)) => failed(name.as_str(), &error),
         Err(error) => failed(name.as_str(), &error),
     }
-}
-
-fn authenticate(accounts: &Accounts, headers: &HeaderMap) -> Option<Identity> {
-    let shown = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
-    accounts.authenticate(shown).ok()
 }
 
 fn answer(value: &Value) -> Response<Body> {
@@ -70,8 +66,8 @@ fn failed(account: &str, cause: &(dyn std::error::Error + 'static)) -> Response<
     response
 }
 
-fn line(status: StatusCode, text: &'static str) -> Response<Body> {
-    let mut response = Response::new(Body::from(text));
+fn line(status: StatusCode, text: &str) -> Response<Body> {
+    let mut response = Response::new(Body::from(text.to_owned()));
     *response.status_mut() = status;
     let plain = header::HeaderValue::from_static("text/plain; charset=utf-8");
     response.headers_mut().insert(header::CONTENT_TYPE, plain);
@@ -81,7 +77,7 @@ fn line(status: StatusCode, text: &'static str) -> Response<Body> {
 #[cfg(test)]
 mod tests {
     use axum::body::to_bytes;
-    use axum::http::Request;
+    use axum::http::{HeaderMap, Request};
     use jiff::Timestamp;
     use tower::ServiceExt;
 
@@ -92,7 +88,7 @@ mod tests {
         _dir: tempfile::TempDir,
         store: Store,
         issued: Issued,
-        router: Router,
+        accounts: Accounts,
     }
 
     fn lab() -> Lab {
@@ -100,16 +96,17 @@ mod tests {
         let store = Store::new(dir.path().join("accounts"));
         let device = "press-01".parse().unwrap();
         let issued = store.issue_for_device(&device, Some(TTL), false, Timestamp::now()).unwrap();
-        let router = router(Accounts::open(store.dir()).unwrap());
-        Lab { _dir: dir, store, issued, router }
+        let accounts = Accounts::open(store.dir()).unwrap();
+        Lab { _dir: dir, store, issued, accounts }
     }
 
     async fn ask(lab: &Lab, method: &str, path: &str, secret: Option<&str>) -> (StatusCode, HeaderMap, Value) {
         let mut request = Request::builder().method(method).uri(path);
-        if let Some(secret) = secret {
-            request = request.header("authorization", format!("Bearer {secret}"));
+        let who = lab.accounts.authenticate(secret.map(|secret| format!("Bearer {secret}")).as_deref());
+        if let Ok(who) = who {
+            request = request.extension(who);
         }
-        let response = lab.router.clone().oneshot(request.body(Body::empty()).unwrap()).await.unwrap();
+        let response = router(lab.accounts.clone()).oneshot(request.body(Body::empty()).unwrap()).await.unwrap();
         let (status, headers) = (response.status(), response.headers().clone());
         let body = to_bytes(response.into_body(), 10_000).await.unwrap();
         (status, headers, serde_json::from_slice(&body).unwrap_or_default())

@@ -4,8 +4,9 @@ use std::collections::HashMap;
 use std::hash::Hash;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
+use repo_model::Digest;
 use tokio::sync::OwnedSemaphorePermit;
 
 use crate::accounts::Identity;
@@ -69,6 +70,8 @@ pub(crate) struct Peer {
     pub(crate) address: SocketAddr,
     place: Mutex<Place>,
     waits: AtomicBool,
+    /// The digest of the key with which it came, over HTTPS.
+    certificate: OnceLock<Digest>,
 }
 
 /// As whom a connection is counted.
@@ -82,12 +85,26 @@ enum Place {
 impl Peer {
     /// Someone of whom only the address is known.
     pub(crate) fn new(address: SocketAddr, stranger: Counted<Network>) -> Self {
-        Self { address, place: Mutex::new(Place::Stranger(stranger)), waits: AtomicBool::new(false) }
+        Self::at(address, Place::Stranger(stranger))
     }
 
     /// Someone who is sent away, and counted nowhere.
     pub(crate) fn unlisted(address: SocketAddr) -> Self {
-        Self { address, place: Mutex::new(Place::Unlisted), waits: AtomicBool::new(false) }
+        Self::at(address, Place::Unlisted)
+    }
+
+    fn at(address: SocketAddr, place: Place) -> Self {
+        Self { address, place: Mutex::new(place), waits: AtomicBool::new(false), certificate: OnceLock::new() }
+    }
+
+    /// Notes the digest of the key that it proved to have, with a certificate, when it came.
+    pub(crate) fn shows(&self, certificate: Digest) {
+        let _ = self.certificate.set(certificate);
+    }
+
+    /// The digest of the key that it proved to have; `None` if it showed no certificate.
+    pub(crate) fn certificate(&self) -> Option<&Digest> {
+        self.certificate.get()
     }
 
     /// Notes whether its request is only waiting from now on.

@@ -22,6 +22,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
 use crate::accounting::Peer;
+use crate::certificate::pin;
 use crate::in_flight::InFlight;
 use crate::limits::Limits;
 use crate::paced::Paced;
@@ -69,6 +70,9 @@ async fn serve(host: &Host, stream: TcpStream, peer: Arc<Peer>, tls: Arc<ServerC
     // What is needed only for a while is put aside: there may be thousands of connections that just wait.
     let stream = Box::new(Box::pin(timeout(Limits::HEAD, TlsAcceptor::from(tls).accept(stream))).await??);
     let known_by = Instant::now() + Limits::HEAD;
+    if let Some([certificate, ..]) = stream.get_ref().1.peer_certificates() {
+        peer.shows(pin(certificate)?);
+    }
     let in_flight = Arc::new(InFlight::default());
     let mut stream = Paced::new(stream, host.metrics.traffic(), host.limits.least_bytes_per_second);
     while let Some(parked) = Box::pin(talk(host, &peer, &in_flight, stream, known_by)).await? {

@@ -52,10 +52,10 @@ async fn route(
         _ => {}
     }
     let accounts = host.accounts.subscribe();
-    let who = authenticate(host, request.headers())?;
+    let who = authenticate(host, peer, request.headers())?;
     logged.account = Some(who.name.to_string());
     peer.count_as(&who, &host.accounting, host.limits.connections_per_account)?;
-    let (head, body) = request.into_parts();
+    let (mut head, body) = request.into_parts();
     let (path, query) = (head.uri.path().to_owned(), head.uri.query().map(str::to_owned));
     let meant = parse(&path, query.as_deref());
     let allowance = allowance(host, &who, meant.map(|(_, action)| action))?;
@@ -65,6 +65,7 @@ async fn route(
         "/account" | "/account/renew" => {
             logged.action = "account";
             only(&head.method, if path == "/account" { READ } else { "POST" })?;
+            head.extensions.insert(who);
             let answered = Box::pin(host.account.clone().oneshot(Request::from_parts(head, body))).await;
             return answered.map_err(|never| match never {});
         }
@@ -85,9 +86,13 @@ fn kept(head: Parts) -> (Method, HeaderMap) {
     (head.method, head.headers)
 }
 
-fn authenticate(host: &Host, headers: &HeaderMap) -> Result<Identity, Refusal> {
-    let authorization = headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok());
-    Ok(host.accounts.authenticate(authorization)?)
+/// By the credentials of the request, and only where it has none by the certificate of its connection.
+fn authenticate(host: &Host, peer: &Peer, headers: &HeaderMap) -> Result<Identity, Refusal> {
+    let found = match (headers.get(AUTHORIZATION), peer.certificate()) {
+        (None, Some(certificate)) => host.accounts.of_certificate(certificate),
+        (authorization, _) => host.accounts.authenticate(authorization.and_then(|value| value.to_str().ok())),
+    };
+    Ok(found?)
 }
 
 fn ready(host: &Host) -> Result<Response<Body>, Refusal> {

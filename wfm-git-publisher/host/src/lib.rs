@@ -40,6 +40,7 @@ mod turns;
 
 // Repositories: read, waited for, and pushed to.
 mod calls;
+mod certificate;
 mod epochs;
 mod fetch;
 mod hooks;

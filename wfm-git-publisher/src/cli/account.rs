@@ -7,7 +7,7 @@ use clap::Subcommand;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use jiff::Timestamp;
 use repo_git::durable;
-use repo_model::{DeviceId, KeyText, error_chain};
+use repo_model::{DeviceId, Digest, KeyText, error_chain};
 use serde_json::json;
 use wfm_git_host::accounts::{Account, AccountError, AccountName, InvalidSshKey, Issued, Role, SshKey, Store};
 
@@ -39,6 +39,7 @@ pub(super) enum Command {
 ///   wfm-git-publisher account add audit --role auditor
 ///   wfm-git-publisher account add olga --role operator --ttl 30d --secret-file olga.secret
 ///   wfm-git-publisher account add olga --role operator --ssh-key "$(cat ~/.ssh/id_ed25519.pub)"
+///   wfm-git-publisher account add audit --role auditor --certificate "$(cat audit.pin)"
 ///   wfm-git-publisher account add gerda --role operator --path devices/graz
 ///   wfm-git-publisher account add j.doe --role site --device press-01 --device press-02
 #[derive(Debug, clap::Args)]
@@ -67,6 +68,11 @@ pub(super) struct AddArgs {
     /// already, add the key to it; may be repeated
     #[arg(long, value_name = "LINE", conflicts_with_all = ["ttl", "secret_file"])]
     ssh_key: Vec<KeyText>,
+
+    /// Make no secret: over HTTPS the account comes with the TLS certificate that has this key, the SHA-256 of its
+    /// SubjectPublicKeyInfo. For an account that is there already, in the place of its secret or certificate
+    #[arg(long, value_name = "DIGEST", conflicts_with_all = ["ttl", "secret_file"])]
+    certificate: Option<Digest>,
 
     #[command(flatten)]
     show: ShowArgs,
@@ -199,8 +205,8 @@ pub(super) fn run(place: &Place, command: Command) -> Result<u8, Failure> {
     match command {
         Command::Add(args) => {
             check_device(&args)?;
-            if !args.ssh_key.is_empty() {
-                return add_ssh_keys(&store, args, now);
+            if !args.ssh_key.is_empty() || args.certificate.is_some() {
+                return add_keys(&store, args, now);
             }
             let AddArgs { name, role, device, path, ttl, show: to, .. } = args;
             let issued = match role {
@@ -233,8 +239,8 @@ pub(super) fn run(place: &Place, command: Command) -> Result<u8, Failure> {
     }
 }
 
-/// Lets an account in with SSH keys, and makes it if there is none.
-fn add_ssh_keys(store: &Store, args: AddArgs, now: Timestamp) -> Result<u8, Failure> {
+/// Lets an account in with a certificate and SSH keys, and makes it if there is none.
+fn add_keys(store: &Store, args: AddArgs, now: Timestamp) -> Result<u8, Failure> {
     let keys: Vec<_> =
         args.ssh_key.into_iter().map(|key| SshKey::new(key, None, now)).collect::<Result<_, InvalidSshKey>>()?;
     match store.read(&args.name)? {
@@ -256,9 +262,15 @@ fn add_ssh_keys(store: &Store, args: AddArgs, now: Timestamp) -> Result<u8, Fail
         text += &format!("{} comes over SSH, with {fingerprint}\n", args.name);
         shown.push(fingerprint);
     }
+    if let Some(key) = args.certificate {
+        store.take_certificate(&args.name, key, now)?;
+        text += &format!("{} comes over HTTPS, with the certificate {key}\n", args.name);
+    }
     match args.show.output {
         Output::Text => super::print(&text),
-        Output::Json => super::print_json(&json!({ "user": args.name, "sshKeys": shown })),
+        Output::Json => {
+            super::print_json(&json!({ "user": args.name, "sshKeys": shown, "certificate": args.certificate }))
+        }
     }
     Ok(0)
 }
@@ -335,6 +347,7 @@ fn write(path: &Path, issued: &Issued) -> Result<(), Failure> {
 fn state(account: &Account, now: Timestamp) -> &'static str {
     match account.secrets.last() {
         _ if account.revoked.is_some() => "revoked",
+        None if account.certificate.is_some() => "certificate",
         None if account.valid_ssh_keys().next().is_none() => "nothing lets it in",
         None => "SSH key only",
         _ if account.secrets.iter().all(|record| record.is_expired(now)) => "expired",
@@ -394,6 +407,7 @@ fn shown(account: &Account, now: Timestamp) -> serde_json::Value {
         "state": state(account, now),
         "revoked": account.revoked,
         "secrets": account.secrets.iter().map(secret).collect::<Vec<_>>(),
+        "certificate": account.certificate.as_ref().map(|one| json!({ "key": one.sha256, "created": one.created })),
         "sshKeys": account.ssh_keys.iter().map(ssh_key).collect::<Vec<_>>(),
     })
 }

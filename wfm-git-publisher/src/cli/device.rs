@@ -41,10 +41,11 @@ pub(super) enum Command {
 /// Writes devices/<ID>.yaml and commits it, unless the device is in the fleet already; makes its repository; writes the
 /// join file, which `device-syncer init --join FILE` reads on the device. Take the file there in a trusted way, and keep
 /// it to yourself: it is what the device believes from then on, and where publisher.yaml has `serve:` it holds the secret
-/// of the device's account on the host. Over SSH it holds no secret: the device makes a key of its own.
+/// of the device's account on the host. Over SSH, and with a certificate, it holds no secret: the device makes a key of its own.
 ///
 ///   wfm-git-publisher device add press-03 --label site=graz --label line=2
 ///   wfm-git-publisher device add press-03 --over ssh
+///   wfm-git-publisher device add press-03 --credentials certificate
 ///   wfm-git-publisher device add press-03 --out /media/usb/press-03.json
 ///
 /// Many devices come from one list, with one commit: CSV whose first line names the columns (`id,site,line`; all but `id`
@@ -85,6 +86,10 @@ struct FileArgs {
     #[arg(long, value_name = "TRANSPORT")]
     over: Option<Transport>,
 
+    /// What the device shows this host over HTTPS; a secret unless it is said
+    #[arg(long, value_name = "KIND")]
+    credentials: Option<Credentials>,
+
     /// How long the secret of the device's account is valid, like 90d or 12h, or `never`; the device renews it in time
     #[arg(long, value_name = "TIME", default_value = "90d", value_parser = account::ttl)]
     ttl: account::Ttl,
@@ -99,9 +104,18 @@ enum Transport {
     Ssh,
 }
 
+/// What a device shows over HTTPS.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Credentials {
+    /// The secret of its account, which is in the join file
+    Secret,
+    /// A TLS certificate with a key of the device's own; not through a proxy that ends TLS
+    Certificate,
+}
+
 /// Writes a device's join file anew: because it was lost, or because the device is to join again
 ///
-/// A device changes between HTTPS and SSH in the same way. Over HTTPS the file has a new secret. One in a join file that was never used ends now; the one that the device uses
+/// A device changes between HTTPS and SSH, and between a secret and a certificate, in the same way. Over HTTPS the file has a new secret. One in a join file that was never used ends now; the one that the device uses
 /// ends when it uses the new one, or now with --at-once, which is right if it may have leaked.
 ///
 ///   wfm-git-publisher device join press-03 --out /media/usb/press-03.json
@@ -127,7 +141,8 @@ pub(super) struct JoinArgs {
 /// LINE is what `device-syncer init` printed on the device; `-` reads it from standard input. The key goes into
 /// `statusKeys` of the device's file, comments stay, and that is committed. Over SSH there is a second line, which `-` takes
 /// as well: the key with which the device asks the host. It goes into `sshKeys` of the file and, where this publisher is
-/// the host, into the device's account, and is replaced with the first. The next `publish` gives the device its first desired state.
+/// the host, into the device's account, and is replaced with the first. With a certificate the second line has the digest of its
+/// key, which goes into the device's account alone. The next `publish` gives the device its first desired state.
 ///
 ///   wfm-git-publisher device enroll press-03 'ssh-ed25519 AAAA… press-03'
 ///   ssh press-03 sudo device-syncer init --join - < press-03.json > press-03.line
@@ -264,21 +279,27 @@ fn reach<'a>(
     file: &FileArgs,
     at_once: bool,
 ) -> Result<Reach<'a>, Failure> {
-    let over = match file.over {
-        None | Some(Transport::Https) => Over::Https { ttl: file.ttl.0, at_once },
-        Some(Transport::Ssh) if at_once => {
-            return Err(Failure::new("--at-once is about a secret, and over SSH there is none")
-                .hint("end a device's SSH key with `device enroll --replace`, or all it has with `account revoke`"));
+    let over = match (file.over, file.credentials) {
+        (Some(Transport::Ssh), Some(_)) => {
+            return Err(Failure::new("--credentials is for HTTPS: over SSH a key says who asks"));
         }
-        Some(Transport::Ssh) => Over::Ssh,
+        (Some(Transport::Ssh), None) => Over::Ssh,
+        (_, Some(Credentials::Certificate)) => Over::Certificate,
+        _ => Over::Https { ttl: file.ttl.0, at_once },
     };
+    if at_once && !matches!(over, Over::Https { .. }) {
+        return Err(Failure::new("--at-once is about a secret, and with a certificate or over SSH there is none")
+            .hint("end a device's key with `device enroll --replace`, or all it has with `account revoke`"));
+    }
     match (remotes, &config.serve) {
-        (Some(_), _) if file.over.is_some() => {
-            Err(Failure::new("--over is for this host, and devices talk to another")
+        (Some(_), _) if file.over.is_some() || file.credentials.is_some() => {
+            Err(Failure::new("--over and --credentials are for this host, and devices talk to another")
                 .hint("`remote: url:` in publisher.yaml says how they do"))
         }
         (Some(remotes), _) => Ok(Reach::Elsewhere(remotes)),
         (None, Some(serve)) => Ok(Reach::Host { serve, over }),
+        (None, None) if matches!(over, Over::Certificate) => Err(Failure::new("this publisher is no host")
+            .hint("write `serve:` with `names:` into publisher.yaml in the publisher's home")),
         (None, None) if matches!(over, Over::Ssh) => Err(Failure::new(
             "this publisher is no host that is reached over SSH",
         )
@@ -304,15 +325,17 @@ fn run_enroll(place: &Place, args: &EnrollArgs) -> Result<u8, Failure> {
     let accounts = place.config()?.serve.is_some().then(|| Store::new(home.accounts()));
     let enrolled = enroll(&place.work_tree()?, &home, accounts.as_ref(), &args.id, &lines, args.replace)?;
     let said = if enrolled.was_there { "is enrolled already with" } else { "is enrolled with" };
-    let over = enrolled.ssh_fingerprint.iter().map(|key| format!(", over SSH with {key}")).collect::<String>();
+    let over: String = enrolled.ssh_fingerprint.iter().map(|key| format!(", over SSH with {key}")).collect();
+    let by: String = enrolled.certificate.iter().map(|key| format!(", and comes with the certificate {key}")).collect();
     let next = place.next_push()?;
-    let text = format!("{} {said} {}{over} ({})\n{next}", args.id, enrolled.fingerprint, enrolled.file);
+    let text = format!("{} {said} {}{over}{by} ({})\n{next}", args.id, enrolled.fingerprint, enrolled.file);
     args.output.print(&text, || {
         json!({
             "device": args.id,
             "file": enrolled.file,
             "fingerprint": enrolled.fingerprint,
             "sshFingerprint": enrolled.ssh_fingerprint,
+            "certificate": enrolled.certificate,
             "wasThere": enrolled.was_there,
         })
     });

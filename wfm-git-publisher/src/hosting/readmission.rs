@@ -22,16 +22,16 @@ impl HostedHome {
         let config = Config::load(&self.home.config()).map_err(failed)?;
         let url = config.required_serve().map_err(failed)?.device_url(id);
         // What the account's secrets lived before is what a person chose.
-        match accounts.take_for_device(id, claim.account, None, Timestamp::now()) {
+        match accounts.take_for_device(id, claim.into(), None, Timestamp::now()) {
             Ok(()) => {}
             Err(AccountError::Revoked(_)) => return Err(EnrolmentError::Revoked.into()),
-            // Nobody but who has it knows a secret's digest.
-            Err(error @ AccountError::SecretTaken(_)) => {
+            // Nobody but who has it knows a secret's digest; a certificate is its owner's alone, and tells no more than that.
+            Err(error @ AccountError::CredentialTaken { .. }) => {
                 return Err(EnrolmentError::Malformed(error.to_string()).into());
             }
             Err(error) => return Err(failed(error)),
         }
-        Ok(Approved { device: id.clone(), url, user: name.into(), floor })
+        Ok(Approved { device: id.clone(), url, user: name.into(), credentials: claim.credentials(), floor })
     }
 
     /// The device that asks for a new key, by the one that it has.

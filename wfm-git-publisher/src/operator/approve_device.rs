@@ -12,7 +12,7 @@ use repo_model::enrolment::{Approved, Claim, Code, Kind};
 use repo_model::problem::Problems;
 use repo_model::{DeviceId, KeyText};
 use wfm_git_host::Settings;
-use wfm_git_host::accounts::{AccountError, AccountName, Fate, Store};
+use wfm_git_host::accounts::{AccountError, AccountName, Credential, Fate, Store};
 use wfm_git_host::enrolment::{Claims, ClaimsError, Verdict, Waiting};
 
 use super::add::device_text;
@@ -140,9 +140,7 @@ pub fn approve_device(
     }
     let (accounts, name) = (Store::new(home.accounts()), AccountName::of(&word.device));
     // What can be known before anything is changed is.
-    if let Some(owner) = accounts.owner_of_secret(&claim.account)?.filter(|owner| *owner != name) {
-        return Err(AccountError::SecretTaken(owner).into());
-    }
+    accounts.check_free(&Credential::from(&claim), &name)?;
     match accounts.read(&name)? {
         Some(known) if known.device.as_ref() != Some(&word.device) => {
             return Err(AccountError::Taken { name, device: word.device.clone() }.into());
@@ -180,7 +178,7 @@ pub(super) fn complete(
     add_signer(home, device, &claim.key)?;
     let repo = DeviceRepo::create(home, rosters.fleet(), device)?;
     let tip = repo.desired(&rosters.publishers)?;
-    accounts.take_for_device(device, claim.account, *ttl, now)?;
+    accounts.take_for_device(device, claim.into(), *ttl, now)?;
     accounts.judge_ssh_keys(&name, now, |key| match &key.enrolled_with {
         Some(status) if *status != claim.key => Fate::Goes,
         _ => Fate::Counts,
@@ -191,6 +189,7 @@ pub(super) fn complete(
     let answer = Approved {
         url: serve.device_url(device),
         user: name.into(),
+        credentials: claim.credentials(),
         floor: floor(ledger, device, tip.as_ref()),
         device: (*device).clone(),
     };

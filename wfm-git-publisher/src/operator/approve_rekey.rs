@@ -8,7 +8,7 @@ use repo_git::sign::openssh;
 use repo_model::DeviceId;
 use repo_model::enrolment::Claim;
 use wfm_git_host::Settings;
-use wfm_git_host::accounts::{AccountError, AccountName, Store};
+use wfm_git_host::accounts::{AccountError, AccountName, Credential, Store};
 use wfm_git_host::enrolment::{Claims, Verdict, Waiting};
 
 use super::approve_device::{ApproveDeviceError, DeviceApproval, Taken, complete};
@@ -55,9 +55,7 @@ pub fn approve_rekey(
     let claim = waiting.claim()?;
     let (ledger, rosters) = Control::read(home)?;
     let (accounts, name) = (Store::new(home.accounts()), AccountName::of(device));
-    if let Some(owner) = accounts.owner_of_secret(&claim.account)?.filter(|owner| *owner != name) {
-        return Err(AccountError::SecretTaken(owner).into());
-    }
+    accounts.check_free(&Credential::from(&claim), &name)?;
     if accounts.read(&name)?.is_some_and(|known| known.revoked.is_some()) {
         return Err(AccountError::Revoked(name).into());
     }

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use repo_git::sign;
 use repo_model::enrolment::{Claim, NamedBy};
 use repo_model::{DeviceId, Digest, KeyText};
-use wfm_git_host::accounts::{AccountName, Store};
+use wfm_git_host::accounts::{AccountName, Credential, Store};
 use wfm_git_host::enrolment::{ClaimsError, Waiting};
 
 use crate::fleet::{self, Device, SourceFile, Token};
@@ -122,11 +122,7 @@ impl Batch<'_> {
             }
         }
         let account = AccountName::of(&id);
-        match self.accounts.owner_of_secret(&claim.account) {
-            Ok(Some(owner)) if owner != account => return Err(format!("its secret is that of the account `{owner}`")),
-            Ok(_) => {}
-            Err(error) => return Err(error.to_string()),
-        }
+        self.accounts.check_free(&Credential::from(&*claim), &account).map_err(|error| error.to_string())?;
         match self.accounts.read(&account) {
             Ok(Some(known)) if known.device.as_ref() != Some(&id) => {
                 Err(format!("the account `{account}` is somebody else's"))

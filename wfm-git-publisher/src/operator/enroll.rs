@@ -1,12 +1,13 @@
-//! Enrolment: a device's public keys go into its file in the fleet repository, and its SSH key into its account here.
+//! Enrolment: a device's public keys go into its file in the fleet repository, and the keys with which it asks into its account here.
 
 use std::path::Path;
 
 use jiff::Timestamp;
 use repo_git::{KeyError, PublicKey};
+use repo_model::digest::InvalidDigest;
 use repo_model::key::InvalidKey;
-use repo_model::{DeviceId, KeyText};
-use wfm_git_host::accounts::{AccountError, AccountName, Fate, InvalidSshKey, SshKey, Store};
+use repo_model::{DeviceId, Digest, KeyText};
+use wfm_git_host::accounts::{AccountError, AccountName, Credential, Fate, InvalidSshKey, SshKey, Store};
 
 use super::allowed_signers::allow;
 use super::device_file::{Changed, DeviceFile, DeviceFileError, Edit};
@@ -23,6 +24,8 @@ pub struct Enrolled {
     pub fingerprint: String,
     /// The SSH key's, if one was given.
     pub ssh_fingerprint: Option<String>,
+    /// The digest of the certificate's key, if one was given.
+    pub certificate: Option<Digest>,
     /// Whether the keys were there already.
     pub was_there: bool,
 }
@@ -34,6 +37,8 @@ pub struct Lines {
     pub status: String,
     /// The key with which it asks a host over SSH.
     pub ssh: Option<String>,
+    /// The digest of the key of the certificate with which it asks over HTTPS, and what follows it.
+    pub certificate: Option<String>,
 }
 
 impl Lines {
@@ -42,18 +47,22 @@ impl Lines {
     pub fn find(text: &str) -> Option<Self> {
         let is_key = |line: &&str| ["ssh-", "ecdsa-", "sk-"].iter().any(|head| line.starts_with(head));
         let is_ssh = |line: &&str| line.split_whitespace().skip(3).last() == Some("ssh");
-        let (ssh, status): (Vec<_>, Vec<_>) = text.lines().map(str::trim).filter(is_key).partition(is_ssh);
-        let ssh = match ssh[..] {
-            [] => None,
-            [line] => Some(line.to_owned()),
-            _ => return None,
-        };
-        match status[..] {
-            // Whatever it is, it is named when it is read as a key.
-            [] => Some(Self { status: text.trim().to_owned(), ssh }),
-            [line] => Some(Self { status: line.to_owned(), ssh }),
-            _ => None,
-        }
+        let lines = || text.lines().map(str::trim);
+        let (ssh, status): (Vec<_>, Vec<_>) = lines().filter(is_key).partition(is_ssh);
+        let certificate: Vec<_> = lines().filter(|line| line.starts_with("sha256:")).collect();
+        let (ssh, certificate) = (at_most_one(&ssh)?, at_most_one(&certificate)?);
+        // Whatever it is, it is named when it is read as a key.
+        let status = at_most_one(&status)?.unwrap_or_else(|| text.trim().to_owned());
+        Some(Self { status, ssh, certificate })
+    }
+}
+
+/// The line, if there is one; `None` if there are more.
+fn at_most_one(lines: &[&str]) -> Option<Option<String>> {
+    match lines {
+        [] => Some(None),
+        [line] => Some(Some((*line).to_owned())),
+        _ => None,
     }
 }
 
@@ -72,8 +81,17 @@ pub enum EnrollError {
     /// The keys that sign and that ask are one and the same.
     #[error("both lines have the same key: what asks a host isn't what signs `status`")]
     OneKey,
+    /// The certificate's line isn't a digest.
+    #[error("the line of the certificate is not the one that `device-syncer init` prints")]
+    Certificate(#[source] InvalidDigest),
+    /// A certificate lets in here only, and this is no host.
+    #[error("this publisher is no host, and a certificate lets a device into nothing else")]
+    NoHost,
+    /// It comes with another certificate already; only `--replace` takes that away.
+    #[error("`{device}` comes with another certificate, whose key is {key}")]
+    OtherCertificate { device: DeviceId, key: Digest },
     /// The device's account here can't be changed. Its file in the fleet has the keys.
-    #[error("cannot put the SSH key into the device's account")]
+    #[error("cannot put the device's key into its account")]
     Account(#[from] AccountError),
     #[error(transparent)]
     File(#[from] DeviceFileError),
@@ -97,9 +115,9 @@ pub(super) struct Keys {
     ssh: Vec<KeyText>,
 }
 
-/// Puts the keys of the lines into the device's file and commits that, and the SSH key into its account at the host with
-/// these accounts, if there is one. Other keys are replaced only if `replace` says so. An SSH key ends with the status key
-/// that it came with.
+/// Puts the keys of the lines into the device's file and commits that, and the SSH key and the digest of the certificate's key
+/// into its account at the host with these accounts, if there is one. Other keys are replaced only if `replace` says so. An SSH
+/// key ends with the status key that it came with.
 pub fn enroll(
     root: &Path,
     home: &Home,
@@ -116,6 +134,10 @@ pub fn enroll(
     if ssh.as_ref().is_some_and(|ssh| ssh.key == status) {
         return Err(EnrollError::OneKey);
     }
+    let certificate = match &lines.certificate {
+        Some(line) => Some(certificate(accounts.ok_or(EnrollError::NoHost)?, device, line, replace)?),
+        None => None,
+    };
     let ssh_fingerprint = ssh.as_ref().map(SshKey::fingerprint);
     let mut enrolled = in_file(root, device, (&status, ssh.as_ref().map(|ssh| &ssh.key)), replace, |keys| {
         let ssh = ssh_fingerprint.iter().filter(|_| !keys.ssh.is_empty());
@@ -123,6 +145,7 @@ pub fn enroll(
         format!("{device}: enroll {}{ssh}", public.fingerprint())
     })?;
     (enrolled.fingerprint, enrolled.ssh_fingerprint) = (public.fingerprint(), ssh_fingerprint);
+    enrolled.certificate = certificate;
     add_signer(home, device, &status)?;
     if let (Some(accounts), Some(ssh)) = (accounts, ssh) {
         // The new one first: a device that has both is let in at any moment.
@@ -132,7 +155,23 @@ pub fn enroll(
             _ => Fate::Counts,
         })?;
     }
+    if let (Some(accounts), Some(key)) = (accounts, certificate) {
+        accounts.take_for_device(device, Credential::Certificate(key), None, now)?;
+    }
     Ok(enrolled)
+}
+
+/// The digest of the certificate's key that a line has, where the device may come with that from now on.
+fn certificate(accounts: &Store, device: &DeviceId, line: &str, replace: bool) -> Result<Digest, EnrollError> {
+    let key = line.split_whitespace().next().unwrap_or_default().parse().map_err(EnrollError::Certificate)?;
+    let name = AccountName::of(device);
+    accounts.check_free(&Credential::Certificate(key), &name)?;
+    match accounts.read(&name)?.and_then(|account| account.certificate) {
+        Some(known) if known.sha256 != key && !replace => {
+            Err(EnrollError::OtherCertificate { device: device.clone(), key: known.sha256 })
+        }
+        _ => Ok(key),
+    }
 }
 
 /// Puts the keys into the device's file, and commits it with a message about them.
@@ -181,7 +220,7 @@ pub(super) fn in_file(
         }
     }
     let Changed { file, was_there } = found.change(&edit)?;
-    Ok(Enrolled { file, fingerprint: String::new(), ssh_fingerprint: None, was_there })
+    Ok(Enrolled { file, fingerprint: String::new(), ssh_fingerprint: None, certificate: None, was_there })
 }
 
 /// The device that has the key, if it is another one, and its file.
@@ -206,17 +245,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_lines_are_found_in_what_was_printed_and_two_of_one_kind_are_none() {
+    fn the_lines_are_found_in_what_was_printed_and_two_of_one_kind_are_none() {
         let (status, ssh) = ("ssh-ed25519 AAAAB press-01", "ecdsa-sha2-nistp256 AAAAC press-01 ssh");
         let found = |text: &str| Lines::find(text);
-        let lines = |ssh: Option<&str>| Some(Lines { status: status.to_owned(), ssh: ssh.map(str::to_owned) });
+        let lines = |ssh: Option<&str>| {
+            Some(Lines { status: status.to_owned(), ssh: ssh.map(str::to_owned), certificate: None })
+        };
         assert_eq!(found(&format!("warning: x\n {status} \n{ssh}\n")), lines(Some(ssh)));
         assert_eq!(found(&format!("{ssh}\n{status}\n")), lines(Some(ssh)));
         assert_eq!(found(status), lines(None));
-        assert_eq!(
-            found("ssh-ed25519 AAAAB ssh"),
-            Some(Lines { status: "ssh-ed25519 AAAAB ssh".to_owned(), ssh: None })
-        );
+        assert_eq!(found("ssh-ed25519 AAAAB ssh").map(|lines| lines.ssh), Some(None));
+        let tls = "sha256:00 press-01 tls";
+        let both = Lines { certificate: Some(tls.to_owned()), ..lines(None).unwrap() };
+        assert_eq!(found(&format!("{status}\n{tls}\n")), Some(both));
+        assert_eq!(found(&format!("{status}\n{tls}\n{tls}")), None);
         assert_eq!(found(&format!("{status}\n{status}")), None);
         assert_eq!(found(&format!("{status}\n{ssh}\n{ssh}")), None);
         assert_eq!(found("nothing\n").map(|lines| lines.status), Some("nothing".to_owned()));

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use repo_model::envelope::LAYOUT;
-use repo_model::join::{Account, Join, JoinFloor, JoinTrust};
+use repo_model::join::{Account, Credentials, Join, JoinFloor, JoinTrust};
 use repo_model::{DeviceId, InvalidSshUrl, KeyText, SshUrl, json};
 use wfm_git_host::Settings;
 use wfm_git_host::accounts::{AccountError, Store};
@@ -93,6 +93,8 @@ pub enum Over {
         /// Whether a secret that is in use ends now, and not when the new one was used.
         at_once: bool,
     },
+    /// Over HTTPS with a certificate of the device's own, whose key its enrolment brings.
+    Certificate,
     /// With a key of the device's own, which its enrolment brings.
     Ssh,
 }
@@ -103,10 +105,11 @@ struct Host {
     ca: Option<String>,
     keys: Vec<KeyText>,
     account: Option<Account>,
+    credentials: Option<Credentials>,
 }
 
 /// Makes the device's repository and writes its join file, to the home's folder or to `out`. Over HTTPS the file has a
-/// new secret each time: one that got lost is valid no more. Over SSH it has none.
+/// new secret each time: one that got lost is valid no more. With a certificate and over SSH it has none.
 pub fn write_join(
     home: &Home,
     device: &DeviceId,
@@ -116,7 +119,7 @@ pub fn write_join(
     let (ledger, rosters) = Control::read(home)?;
     let repo = DeviceRepo::create(home, rosters.fleet(), device)?;
     let tip = repo.desired(&rosters.publishers)?;
-    let Host { url, ca, keys, account } = host(home, device, reach)?;
+    let Host { url, ca, keys, account, credentials } = host(home, device, reach)?;
     match SshUrl::parse(&url) {
         Err(InvalidSshUrl::NotSsh) => {}
         Err(source) => return Err(JoinError::Url { url, source }),
@@ -131,6 +134,7 @@ pub fn write_join(
         ca,
         host_keys: keys,
         account,
+        credentials,
         issued: Some(Timestamp::now()),
         trust: trust(&rosters)?,
         floor: floor(&ledger, device, tip.as_ref()),
@@ -141,7 +145,7 @@ pub fn write_join(
 }
 
 fn host(home: &Home, device: &DeviceId, reach: Reach<'_>) -> Result<Host, JoinError> {
-    let at = |url| Host { url, ca: None, keys: Vec::new(), account: None };
+    let at = |url| Host { url, ca: None, keys: Vec::new(), account: None, credentials: None };
     match reach {
         Reach::Path => Ok(at(local(home, device)?)),
         Reach::Elsewhere(remotes) => {
@@ -153,6 +157,11 @@ fn host(home: &Home, device: &DeviceId, reach: Reach<'_>) -> Result<Host, JoinEr
             let issued = Store::new(home.accounts()).issue_for_device(device, ttl, at_once, Timestamp::now())?;
             let account = Account { user: issued.name.into(), secret: issued.secret.reveal().to_owned() };
             Ok(Host { ca, account: Some(account), ..at(serve.device_url(device)) })
+        }
+        Reach::Host { serve, over: Over::Certificate } => {
+            let ca = ca::trusted(&home.ca(), serve)?;
+            Store::new(home.accounts()).ensure_for_device(device)?;
+            Ok(Host { ca, credentials: Some(Credentials::Certificate), ..at(serve.device_url(device)) })
         }
         Reach::Host { serve, over: Over::Ssh } => {
             let url = serve.ssh_device_url(device)?.ok_or(JoinError::NoSsh)?;

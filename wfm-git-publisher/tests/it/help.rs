@@ -8,6 +8,7 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 use std::process::Command;
 
+use repo_model::Digest;
 use repo_testkit::host::Host;
 use serde_json::Value;
 use wfm_git_publisher::repos::Home;
@@ -196,6 +197,7 @@ fn prepare(lab: &Lab, fleet: &Path) {
     wait(lab, fleet);
     roster(lab, "my-fleet");
     fs::create_dir(lab.dir().join(".ssh")).unwrap();
+    fs::write(fleet.join("audit.pin"), Digest::of(b"a key").to_string()).unwrap();
     fs::write(lab.dir().join(".ssh/id_ed25519.pub"), Lab::device_key("olga").public().to_string()).unwrap();
     let key = lab.dir().join(".ssh/id_ed25519");
     Lab::device_key("olga").save(&key).unwrap();

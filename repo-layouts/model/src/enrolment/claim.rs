@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{EnrolmentError, MAX_CLAIM, MAX_TEXT, document};
 use crate::envelope::LAYOUT;
+use crate::join::Credentials;
 use crate::{DeviceId, Digest, KeyText};
 
 /// What a device says of itself. Nothing in it but the keys is proven.
@@ -14,6 +15,10 @@ pub struct Claim {
     pub key: KeyText,
     /// Digest of the text of the secret that the device made for its account.
     pub account: Digest,
+    /// SHA-256 of the `SubjectPublicKeyInfo` of its TLS key, in DER: the device would come with a certificate of that in the place
+    /// of the secret.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub certificate: Option<Digest>,
     /// The version of its syncer.
     pub version: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -38,8 +43,13 @@ impl Claim {
     /// A claim of nothing but a key, the digest of a secret, and a syncer's version.
     pub fn new(key: KeyText, account: Digest, version: &str) -> Self {
         let (serial, model, mac, hostname, arch) = (None, None, None, None, None);
-        let version = version.to_owned();
-        Self { layout: LAYOUT, key, account, version, serial, model, mac, hostname, arch, id: None, replaces: None }
+        let (layout, version, certificate, id, replaces) = (LAYOUT, version.to_owned(), None, None, None);
+        Self { layout, key, account, certificate, version, serial, model, mac, hostname, arch, id, replaces }
+    }
+
+    /// How the device shows its account to a host that takes it in as it claims; `None`: with the secret.
+    pub fn credentials(&self) -> Option<Credentials> {
+        self.certificate.map(|_| Credentials::Certificate)
     }
 
     /// Reads a claim.

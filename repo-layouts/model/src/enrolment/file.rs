@@ -83,6 +83,7 @@ impl EnrolmentFile {
         if !approved.url.strip_prefix(&self.url).is_some_and(|path| path.starts_with('/')) {
             return Err(EnrolmentError::Offer(format!("the answer's `url` doesn't lead to {}", self.url)));
         }
+        let account = approved.credentials.is_none().then_some(Account { user: approved.user, secret });
         Ok(Join {
             layout: LAYOUT,
             fleet: self.fleet,
@@ -90,7 +91,8 @@ impl EnrolmentFile {
             url: approved.url,
             ca: self.ca,
             host_keys: Vec::new(),
-            account: Some(Account { user: approved.user, secret }),
+            account,
+            credentials: approved.credentials,
             issued: Some(self.issued),
             trust: self.trust,
             floor: approved.floor,

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::join::JoinFloor;
+use crate::join::{Credentials, JoinFloor};
 use crate::{DeviceId, Digest};
 
 /// 32 random bytes of one side, written as 64 lower-case hex digits. The device's is a secret until it is revealed.
@@ -116,6 +116,9 @@ pub struct Approved {
     pub url: String,
     /// The name of its account.
     pub user: String,
+    /// What it shows in the place of the secret that it made; absent where it shows that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub credentials: Option<Credentials>,
     pub floor: JoinFloor,
 }
 

@@ -22,19 +22,7 @@ fn signer(bytes: &[u8], namespace: &str, armored: &str) -> Option<KeyText> {
 }
 
 fn claim(replaces: Option<KeyText>) -> Claim {
-    Claim {
-        layout: 1,
-        key: key('P'),
-        account: Digest::of(b"a secret"),
-        version: "0.3.0".to_owned(),
-        serial: None,
-        model: None,
-        mac: None,
-        hostname: None,
-        arch: None,
-        id: None,
-        replaces,
-    }
+    Claim { replaces, ..Claim::new(key('P'), Digest::of(b"a secret"), "0.3.0") }
 }
 
 /// An exchange in which everything is in order, and the host's nonce.

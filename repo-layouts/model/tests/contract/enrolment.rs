@@ -3,6 +3,7 @@
 use repo_model::enrolment::{
     self, Approved, Claim, Code, Confirm, EnrolmentError, EnrolmentFile, Nonce, Pin, Transcript,
 };
+use repo_model::join::Credentials;
 use repo_model::{Digest, json};
 use serde_json::{Value, json};
 
@@ -46,6 +47,8 @@ const CLAIMS: &[Change] = &[
     }),
     ("a key that replaces itself", |claim| claim["replaces"] = claim["key"].clone()),
     ("an account that is no digest", |claim| claim["account"] = "secret".into()),
+    ("a certificate", |claim| claim["certificate"] = Digest::of(b"a SubjectPublicKeyInfo").to_string().into()),
+    ("a certificate that is no digest", |claim| claim["certificate"] = "-----BEGIN CERTIFICATE-----".into()),
     ("an id that is none", |claim| claim["id"] = "../press".into()),
     ("an empty serial", |claim| claim["serial"] = "".into()),
     ("200 characters", |claim| claim["serial"] = "ü".repeat(200).into()),
@@ -142,16 +145,19 @@ pub(crate) fn vectors(join: &Value) -> Value {
     let pins = [pin.to_string(), pin.to_string().to_lowercase().replace('-', ""), "00000-00000-00000-00000".to_owned()];
     let pins =
         pins.map(|typed| json!({"typed": typed, "code": code(EnrolmentFile::pinned(&offer, typed.parse().unwrap()))}));
-    let answers = ANSWERED.iter().map(|url| {
+    let by_certificate = std::iter::once((ANSWERED[0], Some(Credentials::Certificate)));
+    let answers = ANSWERED.iter().map(|url| (*url, None)).chain(by_certificate).map(|(url, credentials)| {
         let floor = repo_model::join::JoinFloor { serial: 0, manifest_version: 0 };
         let approved = Approved {
             device: "press-07".parse().unwrap(),
-            url: (*url).to_owned(),
+            url: url.to_owned(),
             user: "press-07".to_owned(),
+            credentials,
             floor,
         };
         let joined = read.clone().join(approved, "one of 256 random bits".to_owned());
-        json!({"url": url, "code": joined.as_ref().err().map(EnrolmentError::code), "join": joined.ok()})
+        let code = joined.as_ref().err().map(EnrolmentError::code);
+        json!({"url": url, "credentials": credentials, "code": code, "join": joined.ok()})
     });
     let typed =
         TYPED.iter().map(|text| json!({"typed": text, "code": text.parse::<Code>().ok().map(|code| code.to_string())}));

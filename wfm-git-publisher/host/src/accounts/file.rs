@@ -5,6 +5,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
+use repo_model::enrolment::Claim;
 use repo_model::{DeviceId, Digest, json};
 use serde::{Deserialize, Serialize};
 
@@ -60,8 +61,12 @@ pub struct Account {
     /// they mean is the publisher's business.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub paths: Vec<String>,
-    /// The secrets that are valid, the oldest first: one, two while one is renewed, or none if it only comes over SSH.
+    /// The secrets that are valid, the oldest first: one, two while one is renewed, or none if it comes with a certificate or
+    /// over SSH.
     pub secrets: Vec<Record>,
+    /// The certificate that lets it in over HTTPS in the place of secrets; beside one only until that was used.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub certificate: Option<Certificate>,
     /// The keys that let it in over SSH, in the order in which they came, and those that ended while the fleet lists them.
     #[serde(default, rename = "sshKeys", skip_serializing_if = "Vec::is_empty")]
     pub ssh_keys: Vec<SshKey>,
@@ -85,6 +90,24 @@ pub struct Record {
     /// When it was first used; absent until then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub confirmed: Option<Timestamp>,
+}
+
+/// What is kept of a certificate: nothing but its key counts.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Certificate {
+    /// SHA-256 of its `SubjectPublicKeyInfo`, in DER.
+    pub sha256: Digest,
+    /// When it was added, in whole seconds.
+    pub created: Timestamp,
+}
+
+/// What a client shows over HTTPS, by the digest that is kept of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Credential {
+    /// SHA-256 of the secret's text.
+    Secret(Digest),
+    /// SHA-256 of the certificate's `SubjectPublicKeyInfo`, in DER.
+    Certificate(Digest),
 }
 
 /// An account's file is not one.
@@ -114,6 +137,9 @@ pub enum Malformed {
     /// Its secret is another account's, too.
     #[error("one of its secrets is also that of account `{0}`")]
     Shared(AccountName),
+    /// Its certificate is another account's, too.
+    #[error("its certificate is also that of account `{0}`")]
+    SharedCertificate(AccountName),
     /// Its SSH key is another account's, too.
     #[error("its SSH key {fingerprint} is also that of account `{name}`")]
     SharedKey {
@@ -133,7 +159,8 @@ impl Account {
     /// One that nothing lets in as yet; a device's names its device.
     pub(super) fn new(name: AccountName, role: Role, device: Option<DeviceId>) -> Self {
         let (devices, paths, secrets, ssh_keys) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        Self { layout: 1, name, role, device, devices, paths, secrets, ssh_keys, revoked: None, retired: false }
+        let (certificate, revoked, retired) = (None, None, false);
+        Self { layout: 1, name, role, device, devices, paths, secrets, certificate, ssh_keys, revoked, retired }
     }
 
     /// The same of an operator who may change these paths of the fleet repository; all if there are none.
@@ -199,15 +226,37 @@ impl Account {
         self.secrets.push(Record::new(secret, ttl, now));
     }
 
-    /// Notes that a secret was used; all older ones end with that. Whether anything changed.
+    /// Notes that a secret was used; all older ones end with that, and a certificate does. Whether anything changed.
     pub fn confirm(&mut self, secret: &Digest, now: Timestamp) -> bool {
         let Some(index) = self.secrets.iter().position(|record| record.sha256 == *secret) else { return false };
-        let changed = index > 0 || self.secrets[index].confirmed.is_none();
+        let changed = index > 0 || self.secrets[index].confirmed.is_none() || self.certificate.is_some();
+        self.certificate = None;
         self.secrets.drain(..index);
         if let Some(record) = self.secrets.first_mut() {
             record.confirmed.get_or_insert(whole(now));
         }
         changed
+    }
+
+    /// Whether this lets it in over HTTPS.
+    pub fn has(&self, credential: &Credential) -> bool {
+        match credential {
+            Credential::Secret(secret) => self.record(secret).is_some(),
+            Credential::Certificate(key) => self.certificate.as_ref().is_some_and(|known| known.sha256 == *key),
+        }
+    }
+
+    /// Lets it in over HTTPS with nothing but this; a secret lives so long.
+    pub(super) fn take(&mut self, credential: Credential, ttl: Option<Duration>, now: Timestamp) {
+        (self.secrets, self.certificate) = match credential {
+            Credential::Secret(secret) => (vec![Record::new(secret, ttl, now)], None),
+            Credential::Certificate(sha256) => (Vec::new(), Some(Certificate { sha256, created: whole(now) })),
+        };
+    }
+
+    /// From now on no secret and no certificate lets it in.
+    pub(super) fn end_credentials(&mut self) {
+        (self.secrets, self.certificate) = (Vec::new(), None);
     }
 
     /// The SSH keys that let it in: those that didn't end.
@@ -225,7 +274,7 @@ impl Account {
         true
     }
 
-    /// Ends it: from now on none of its secrets and keys counts.
+    /// Ends it: from now on nothing of it counts.
     pub fn revoke(&mut self, now: Timestamp) {
         self.revoked.get_or_insert(whole(now));
     }
@@ -248,6 +297,23 @@ impl Record {
     /// Whether it ended by this moment.
     pub fn is_expired(&self, now: Timestamp) -> bool {
         self.expires.is_some_and(|expires| now >= expires)
+    }
+}
+
+impl From<&Claim> for Credential {
+    /// What a device that enrols would come with.
+    fn from(claim: &Claim) -> Self {
+        claim.certificate.map_or(Self::Secret(claim.account), Self::Certificate)
+    }
+}
+
+impl Credential {
+    /// What it is, as people call it.
+    pub(super) fn what(&self) -> &'static str {
+        match self {
+            Self::Secret(_) => "secret",
+            Self::Certificate(_) => "certificate",
+        }
     }
 }
 

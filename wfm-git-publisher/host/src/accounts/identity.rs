@@ -23,6 +23,8 @@ pub struct Identity {
 pub(super) enum Proof {
     /// The digest of the secret that was shown.
     Secret(Digest),
+    /// The digest of its certificate's key, with which the client signed the handshake.
+    Certificate(Digest),
     /// One of its SSH keys, with which the client signed before sshd.
     SshKey(KeyText),
 }
@@ -39,6 +41,9 @@ pub enum Denied {
     /// No valid account has this secret.
     #[error("nobody has this secret")]
     Unknown,
+    /// No valid account has a certificate with a key of this digest.
+    #[error("no account has a certificate with the key {0}")]
+    UnknownCertificate(Digest),
     /// No valid account has this SSH key.
     #[error("no account has the SSH key {0}")]
     UnknownKey(String),
@@ -58,11 +63,11 @@ impl Identity {
         Self { name: account.name.clone(), role: account.role, device, devices, paths, proof }
     }
 
-    /// The secret that was shown; none if it came over SSH.
+    /// The secret that was shown; none if it came with a certificate or over SSH.
     pub(super) fn secret(&self) -> Option<&Digest> {
         match &self.proof {
             Proof::Secret(secret) => Some(secret),
-            Proof::SshKey(_) => None,
+            Proof::Certificate(_) | Proof::SshKey(_) => None,
         }
     }
 }

@@ -1,10 +1,11 @@
-//! Who may use the host: accounts with secrets that rotate without a gap, with SSH keys, and with an end within a second.
+//! Who may use the host: accounts with secrets that rotate without a gap, a certificate or SSH keys, and an end within a second.
 //!
 //! An account is a file in the home's `accounts/` ([`Account`]), and the files are the truth: [`Store`] changes them,
 //! one durable replacement under a lock for each change, from the command line as well as from a running host.
 //! [`Accounts`] is the host's view: it holds all of them in memory, finds one by the SHA-256 of the secret that a
-//! request shows or by the SSH key that sshd is offered, and follows the files by file-system events and, where those are missing, by a look every 500 ms. A
-//! secret that nobody has is looked for in the files, too, if any came since: an account is good as soon as it is there.
+//! request shows, by that of the key of a client's certificate, or by the SSH key that sshd is offered, and follows the
+//! files by file-system events and, where those are missing, by a look every 500 ms. What nobody has is looked for in the
+//! files, too, if any came since: an account is good as soon as it is there.
 //!
 //! A new secret ([`Accounts::renew`], [`Store::rotate`]) is valid beside the old one until it is used for the first
 //! time; with that the old one ends. Whatever is cut off in between, one of the two is known to both sides.
@@ -23,10 +24,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use repo_model::KeyText;
+use repo_model::{Digest, KeyText};
 use tokio::sync::watch as channel;
 
-pub use file::{Account, AccountName, InvalidName, LAYOUT, Malformed, Record, Role, TTL};
+pub use file::{Account, AccountName, Certificate, Credential, InvalidName, LAYOUT, Malformed, Record, Role, TTL};
 pub use identity::{Denied, Identity};
 pub use secret::Secret;
 pub use ssh_key::{Fate, InvalidSshKey, SshKey};
@@ -76,6 +77,17 @@ impl Accounts {
         Ok(identity)
     }
 
+    /// Whose certificate has the key of this digest. That the client has its private half, the handshake has shown.
+    pub fn of_certificate(&self, key: &Digest) -> Result<Identity, Denied> {
+        match self.shared.table().find_certificate(key) {
+            Err(Denied::UnknownCertificate(_)) => {
+                self.shared.catch_up(Timestamp::now());
+                self.shared.table().find_certificate(key)
+            }
+            found => found,
+        }
+    }
+
     /// Whose SSH key this is. That the client has its private half is for sshd to find out.
     pub fn of_ssh_key(&self, key: &KeyText) -> Result<Identity, Denied> {
         match self.shared.table().find_ssh_key(key) {
@@ -100,7 +112,7 @@ impl Accounts {
     /// A new secret for whoever showed a valid one, which stays valid until the new one was used. Writes to the disk.
     pub fn renew(&self, identity: &Identity) -> Result<Issued, AccountError> {
         let now = Timestamp::now();
-        let Some(secret) = identity.secret() else { return Err(AccountError::Replaced(identity.name.clone())) };
+        let Some(secret) = identity.secret() else { return Err(AccountError::NoSecret(identity.name.clone())) };
         let issued = self.shared.store.renew(&identity.name, secret, now)?;
         self.shared.reload(now);
         Ok(issued)

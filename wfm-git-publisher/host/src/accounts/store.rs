@@ -11,7 +11,7 @@ use jiff::Timestamp;
 use repo_git::durable::{self, FileError, Stamp};
 use repo_model::{DeviceId, Digest, KeyText};
 
-use super::file::{Account, AccountName, MAX_BYTES, Malformed, Record, Role, TTL};
+use super::file::{Account, AccountName, Credential, MAX_BYTES, Malformed, Record, Role, TTL};
 use super::secret::Secret;
 use super::ssh_key::{Fate, SshKey};
 use crate::lock::lock_dir;
@@ -65,9 +65,12 @@ pub enum AccountError {
         /// As `ssh-keygen -l` shows it.
         fingerprint: String,
     },
-    /// What a device shows as its own secret is another account's.
-    #[error("the device's secret is that of account `{0}` already")]
-    SecretTaken(AccountName),
+    /// What a device or a person shall come with is another account's.
+    #[error("the {what} is that of account `{name}` already")]
+    CredentialTaken { what: &'static str, name: AccountName },
+    /// It came with a certificate, and there is nothing to renew.
+    #[error("account `{0}` comes with a certificate, and has no secret that could be renewed")]
+    NoSecret(AccountName),
     /// It has as many SSH keys as an account may have.
     #[error("the account `{0}` has {MAX_SSH_KEYS} SSH keys already, and no more may be added")]
     ManyKeys(AccountName),
@@ -204,38 +207,54 @@ impl Store {
         let _lock = self.lock()?;
         let mut account = self.of_device(device)?;
         if at_once {
-            account.secrets.clear();
+            account.end_credentials();
         }
         self.issue(&mut account, ttl, None, now)
     }
 
-    /// Lets a device in with a secret that it made itself and of which only the digest is known here; makes the account if
-    /// there is none. It lives as long as the last one unless `ttl` says otherwise, and every other secret of it ends. The same
-    /// again changes nothing.
+    /// Lets a device in with what it made itself and of which only the digest is known here; makes the account if there is
+    /// none. A secret lives as long as the last one unless `ttl` says otherwise; what let it in over HTTPS before ends. The
+    /// same again changes nothing.
     pub fn take_for_device(
         &self,
         device: &DeviceId,
-        secret: Digest,
+        credential: Credential,
         ttl: Option<Option<Duration>>,
         now: Timestamp,
     ) -> Result<(), AccountError> {
         let _lock = self.lock()?;
-        let mut account = self.of_device(device)?;
-        match self.owner_of_secret(&secret)? {
-            Some(name) if name == account.name => return Ok(()),
-            Some(name) => return Err(AccountError::SecretTaken(name)),
-            None => {}
+        self.take(self.of_device(device)?, credential, ttl, now)
+    }
+
+    /// Lets an account in with the certificate that has this key, in the place of what let it in over HTTPS before.
+    pub fn take_certificate(&self, name: &AccountName, key: Digest, now: Timestamp) -> Result<(), AccountError> {
+        let _lock = self.lock()?;
+        self.take(still_valid(self.existing(name)?)?, Credential::Certificate(key), None, now)
+    }
+
+    fn take(
+        &self,
+        mut account: Account,
+        credential: Credential,
+        ttl: Option<Option<Duration>>,
+        now: Timestamp,
+    ) -> Result<(), AccountError> {
+        self.check_free(&credential, &account.name)?;
+        if account.has(&credential) {
+            return Ok(());
         }
         let last = account.secrets.last().map_or(Some(TTL), Record::ttl);
-        account.secrets = vec![Record::new(secret, ttl.unwrap_or(last), now)];
+        account.take(credential, ttl.unwrap_or(last), now);
         self.write(&account)
     }
 
-    /// Which account has a secret with this digest; revoked ones count, too.
-    pub fn owner_of_secret(&self, secret: &Digest) -> Result<Option<AccountName>, AccountError> {
-        let names = self.names()?;
-        let has = |name: &AccountName| self.read(name).ok().flatten().is_some_and(|one| one.record(secret).is_some());
-        Ok(names.into_iter().find(has))
+    /// Refuses what another account than this one has; revoked ones count, too.
+    pub fn check_free(&self, credential: &Credential, own: &AccountName) -> Result<(), AccountError> {
+        let has = |name: &AccountName| self.read(name).ok().flatten().is_some_and(|one| one.has(credential));
+        match self.names()?.into_iter().find(|name| name != own && has(name)) {
+            Some(name) => Err(AccountError::CredentialTaken { what: credential.what(), name }),
+            None => Ok(()),
+        }
     }
 
     /// Gives an account a new secret, which lives as long as the last one unless `ttl` says otherwise. The one in use
@@ -252,7 +271,7 @@ impl Store {
         let last = account.secrets.last().map_or(Some(TTL), Record::ttl);
         let ttl = ttl.unwrap_or(last);
         if at_once {
-            account.secrets.clear();
+            account.end_credentials();
         }
         self.issue(&mut account, ttl, None, now)
     }
@@ -304,7 +323,7 @@ impl Store {
         Ok(true)
     }
 
-    /// Ends every secret, and every SSH key of people; nobody is revoked. Devices come back by the key that the fleet lists, and
+    /// Ends every secret and certificate, and every SSH key of people; nobody is revoked. Devices come back by the key that the fleet lists, and
     /// people get another secret. Returns whose that were.
     ///
     /// # Errors
@@ -325,7 +344,7 @@ impl Store {
     fn end(&self, name: &AccountName) -> Result<bool, AccountError> {
         let Some(mut account) = self.read(name)?.filter(|account| account.revoked.is_none()) else { return Ok(false) };
         let before = account.clone();
-        account.secrets.clear();
+        account.end_credentials();
         // A device's key ends with the line of the fleet that lists it.
         if account.role != Role::Device {
             account.ssh_keys.clear();
@@ -336,7 +355,7 @@ impl Store {
         Ok(account != before)
     }
 
-    /// Makes an account without a secret: it comes over SSH, with keys that are added. Also in the place of a revoked one.
+    /// Makes an account without a secret: it comes with a certificate or SSH keys, which are added. Also in the place of a revoked one.
     pub fn add_without_secret(
         &self,
         name: &AccountName,

@@ -20,7 +20,14 @@ use super::store::{AccountError, Store};
 #[derive(Debug, Clone, Default)]
 pub(super) struct Table {
     files: BTreeMap<AccountName, Known>,
+    proofs: Proofs,
+}
+
+/// Accounts by what lets them in.
+#[derive(Debug, Clone, Default, PartialEq)]
+struct Proofs {
     secrets: Index<Digest>,
+    certificates: Index<Digest>,
     ssh_keys: Index<KeyText>,
 }
 
@@ -40,7 +47,7 @@ impl Table {
     /// Whose secret this is. The digest is the key: how long the look-up takes says nothing about a secret, of which
     /// nobody can choose the digest.
     pub(super) fn find(&self, shown: &Shown, now: Timestamp) -> Result<(Identity, bool), Denied> {
-        let account = self.secrets.get(&shown.secret).ok_or(Denied::Unknown)?;
+        let account = self.proofs.secrets.get(&shown.secret).ok_or(Denied::Unknown)?;
         if shown.user.as_ref().is_some_and(|user| user != account.name.as_str()) {
             return Err(Denied::Unknown);
         }
@@ -49,19 +56,23 @@ impl Table {
         Ok((Identity::new(account, Proof::Secret(shown.secret)), needs_confirming))
     }
 
+    /// Whose certificate has the key of this digest.
+    pub(super) fn find_certificate(&self, key: &Digest) -> Result<Identity, Denied> {
+        let account = self.proofs.certificates.get(key).ok_or(Denied::UnknownCertificate(*key))?;
+        valid(account, Proof::Certificate(*key))
+    }
+
     /// Whose SSH key this is.
     pub(super) fn find_ssh_key(&self, key: &KeyText) -> Result<Identity, Denied> {
-        let account = self.ssh_keys.get(key).ok_or_else(|| Denied::UnknownKey(openssh::fingerprint(key)))?;
-        match account.revoked {
-            Some(_) => Err(ended(account)),
-            None => Ok(Identity::new(account, Proof::SshKey(key.clone()))),
-        }
+        let account = self.proofs.ssh_keys.get(key).ok_or_else(|| Denied::UnknownKey(openssh::fingerprint(key)))?;
+        valid(account, Proof::SshKey(key.clone()))
     }
 
     /// Whether an identity that was found earlier would be found now.
     pub(super) fn is_valid(&self, identity: &Identity, now: Timestamp) -> Result<(), Denied> {
         let account = match &identity.proof {
-            Proof::Secret(secret) => self.secrets.get(secret).ok_or(Denied::Unknown)?,
+            Proof::Secret(secret) => self.proofs.secrets.get(secret).ok_or(Denied::Unknown)?,
+            Proof::Certificate(key) => return self.find_certificate(key).and_then(|now| same(&now, identity)),
             Proof::SshKey(key) => return self.find_ssh_key(key).and_then(|now| same(&now, identity)),
         };
         same(&Identity::new(account, identity.proof.clone()), identity)?;
@@ -107,16 +118,15 @@ impl Table {
             };
             files.insert(name, known);
         }
-        let (secrets, ssh_keys) =
-            if changed { by_proof(store, &files) } else { (self.secrets.clone(), self.ssh_keys.clone()) };
+        let proofs = if changed { by_proof(store, &files) } else { self.proofs.clone() };
         let is_new =
             changed || files.iter().any(|(name, known)| !self.files[name].shows_changes && known.shows_changes);
-        Ok(is_new.then_some(Self { files, secrets, ssh_keys }))
+        Ok(is_new.then_some(Self { files, proofs }))
     }
 
     /// Whether the accounts themselves, and not only what is known about their files, are the same.
     pub(super) fn means_the_same(&self, other: &Self) -> bool {
-        self.secrets == other.secrets && self.ssh_keys == other.ssh_keys && self.files.keys().eq(other.files.keys())
+        self.proofs == other.proofs && self.files.keys().eq(other.files.keys())
     }
 }
 
@@ -142,21 +152,25 @@ fn read(store: &Store, name: &AccountName, before: Option<&Known>) -> Option<Arc
 
 /// The accounts by what lets them in. What two valid ones have is the first one's, and the other one's is
 /// reported.
-fn by_proof(store: &Store, files: &BTreeMap<AccountName, Known>) -> (Index<Digest>, Index<KeyText>) {
-    let (mut secrets, mut ssh_keys) = (Index::new(), Index::new());
+fn by_proof(store: &Store, files: &BTreeMap<AccountName, Known>) -> Proofs {
+    let mut proofs = Proofs::default();
     let accounts = files.values().filter_map(|known| known.account.as_ref());
     for account in accounts {
         for record in &account.secrets {
             let shared = |other: &Account| Malformed::Shared(other.name.clone());
-            add(store, &mut secrets, record.sha256, account, shared);
+            add(store, &mut proofs.secrets, record.sha256, account, shared);
+        }
+        if let Some(certificate) = &account.certificate {
+            let shared = |other: &Account| Malformed::SharedCertificate(other.name.clone());
+            add(store, &mut proofs.certificates, certificate.sha256, account, shared);
         }
         for key in account.valid_ssh_keys() {
             let shared =
                 |other: &Account| Malformed::SharedKey { name: other.name.clone(), fingerprint: key.fingerprint() };
-            add(store, &mut ssh_keys, key.key.clone(), account, shared);
+            add(store, &mut proofs.ssh_keys, key.key.clone(), account, shared);
         }
     }
-    (secrets, ssh_keys)
+    proofs
 }
 
 fn add<K: Eq + std::hash::Hash>(
@@ -175,6 +189,11 @@ fn add<K: Eq + std::hash::Hash>(
             warn!(account = %account.name, error = error_chain(&error), "this is denied to it");
         }
     }
+}
+
+/// Who has proven this, unless the account was ended.
+fn valid(account: &Account, proof: Proof) -> Result<Identity, Denied> {
+    if account.revoked.is_some() { Err(ended(account)) } else { Ok(Identity::new(account, proof)) }
 }
 
 /// Why an account that was ended lets nobody in.

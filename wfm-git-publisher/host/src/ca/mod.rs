@@ -24,6 +24,7 @@ use rustls::pki_types::pem::PemObject;
 pub use authority::Authority;
 pub use served::{SOON, Served, file_expires};
 
+use crate::certificate::AnyClient;
 use crate::settings::Settings;
 
 /// The host has no certificate.
@@ -65,12 +66,13 @@ pub enum CaError {
     Tls(#[from] rustls::Error),
 }
 
-/// What TLS the host speaks: 1.2 and 1.3, HTTP/1.1, resumption without memory on this side, and a certificate that is
-/// renewed or read again while it is in use.
+/// What TLS the host speaks: 1.2 and 1.3, HTTP/1.1, resumption without memory on this side, a certificate that is
+/// renewed or read again while it is in use, and any certificate of a client, or none.
 pub fn server_config(served: Arc<Served>) -> Result<Arc<ServerConfig>, CaError> {
     let provider = Arc::new(ring::default_provider());
+    let clients = Arc::new(AnyClient::new(&provider));
     let builder = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
-    let mut config = builder.with_no_client_auth().with_cert_resolver(served);
+    let mut config = builder.with_client_cert_verifier(clients).with_cert_resolver(served);
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     config.ticketer = ring::Ticketer::new()?;
     Ok(Arc::new(config))

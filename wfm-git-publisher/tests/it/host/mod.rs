@@ -2,6 +2,7 @@
 #![allow(clippy::disallowed_methods, reason = "test data needs no syncing")]
 
 mod abuse;
+mod certificates;
 mod clients;
 mod epochs;
 mod large;
@@ -28,9 +29,10 @@ use repo_git::SigningKey;
 use repo_model::DeviceId;
 use repo_testkit::git;
 use repo_testkit::host::Host;
+use rustls::client::WantsClientCert;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
-use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+use rustls::{ClientConfig, ClientConnection, ConfigBuilder, RootCertStore, StreamOwned};
 use wfm_git_host::accounts::{Role, Store};
 use wfm_git_host::ca;
 use wfm_git_publisher::config::Config;
@@ -180,15 +182,24 @@ impl Site {
 
     /// A new connection with TLS.
     pub(crate) fn connect(&self) -> Stream {
+        self.connect_as(&Arc::new(self.trusting().with_no_client_auth()))
+    }
+
+    /// What a client's TLS begins with: it believes this host.
+    pub(crate) fn trusting(&self) -> ConfigBuilder<ClientConfig, WantsClientCert> {
         let mut roots = RootCertStore::empty();
         roots.add(CertificateDer::from_pem_file(&self.ca).unwrap()).unwrap();
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
-        let config = Arc::new(config.with_root_certificates(roots).with_no_client_auth());
+        config.with_root_certificates(roots)
+    }
+
+    /// A new connection of this client.
+    pub(crate) fn connect_as(&self, client: &Arc<ClientConfig>) -> Stream {
         let name = ServerName::try_from("127.0.0.1").unwrap();
         let stream = TcpStream::connect(&self.address).unwrap();
         stream.set_read_timeout(Some(std::time::Duration::from_secs(60))).unwrap();
-        StreamOwned::new(ClientConnection::new(config, name).unwrap(), stream)
+        StreamOwned::new(ClientConnection::new(Arc::clone(client), name).unwrap(), stream)
     }
 
     /// A new connection on which this was sent.

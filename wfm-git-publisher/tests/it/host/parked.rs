@@ -10,7 +10,7 @@ use super::waits::move_freshness;
 use super::{Answer, DEVICE, Site, Stream, eventually};
 
 /// The next answer of a connection that stays.
-fn next(stream: &mut Stream) -> Answer {
+pub(super) fn next(stream: &mut Stream) -> Answer {
     let (mut head, mut byte) = (Vec::new(), [0]);
     while !head.ends_with(b"\r\n\r\n") {
         stream.read_exact(&mut byte).unwrap();
