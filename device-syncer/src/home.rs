@@ -8,13 +8,13 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use repo_git::{Cause, SigningKey, durable};
-use repo_http::Clock;
+use repo_http::{ClientCertificate, Clock};
 use repo_model::clock::SKEW;
 use repo_model::join::Join;
 use repo_model::report::{Condition, ConditionType, Reason};
 use repo_model::roster::{Trust, roster_path};
 use repo_model::windows::Spread;
-use repo_model::{DeviceId, IntoMap, KeyText, envelope, error_chain};
+use repo_model::{DeviceId, Digest, IntoMap, KeyText, envelope, error_chain};
 use rustix::fs::{FlockOperation, flock};
 use rustix::process::{Pid, Signal, kill_process};
 use uuid::Uuid;
@@ -23,6 +23,7 @@ use crate::config::{ConfigError, Device, Home, OwnKey, SAMPLE, SCHEMA, Settings,
 use crate::decision::conditions::condition;
 use crate::decision::windows::{Doubt, Windows};
 use crate::host::account::{self, AccountError};
+use crate::host::certificate;
 use crate::host::client::HostClient;
 use crate::host::connection::{ConnectionError, HostConnection};
 use crate::host::connectivity::Connectivity;
@@ -121,6 +122,8 @@ pub struct Enrolment {
     pub line: String,
     /// The key with which it asks a host over SSH; `None` over HTTPS, and where an agent has the key.
     pub ssh_line: Option<String>,
+    /// The digest of the key of the certificate with which it asks over HTTPS; `None` where it comes with a secret.
+    pub certificate_line: Option<String>,
 }
 
 /// Makes a home from a join file and returns the lines that enrol the device. A second time it completes what is missing
@@ -149,7 +152,11 @@ pub fn join(home: &Home, join: &Join, bytes: &[u8]) -> Result<Enrolment, HomeErr
     installation::of(home)?;
     let key = SigningKey::load(&home.key()).map_err(|error| HomeError::Key(error.into()))?.public();
     // Before the join file: once that is there, so is the key with which the device asks.
-    let ssh_line = if is_over_ssh { ssh_line(home, join, &key_text(&key))? } else { None };
+    let (ssh_line, certificate_line) = if is_over_ssh {
+        (ssh_line(home, join, &key_text(&key))?, None)
+    } else {
+        (None, certificate_line(home, join)?)
+    };
     if !home.floor().exists() {
         Floor::of_join(join).create(&home.floor())?;
     }
@@ -158,7 +165,7 @@ pub fn join(home: &Home, join: &Join, bytes: &[u8]) -> Result<Enrolment, HomeErr
     durable::replace_file(&home.join(), bytes, 0o600).map_err(file("write", &home.join()))?;
     // What the operator says has the last word.
     moved::write(&home.moved(), None).map_err(file("remove", &home.moved()))?;
-    Ok(Enrolment { line: format!("{key} {}", join.device), ssh_line })
+    Ok(Enrolment { line: format!("{key} {}", join.device), ssh_line, certificate_line })
 }
 
 /// The way to this device's host as it is now, without a lock. Nothing is asked yet.
@@ -200,6 +207,35 @@ fn ssh_line(home: &Home, join: &Join, signing: &KeyText) -> Result<Option<String
         SigningKey::generate().save(path).map_err(|error| HomeError::Key(error.into()))?;
     }
     Ok(ssh::enrolment_line(&settings, join, signing)?)
+}
+
+/// The line that enrols the certificate with which the device comes, where it does; made here unless the site gives one.
+fn certificate_line(home: &Home, join: &Join) -> Result<Option<String>, HomeError> {
+    if certificate::in_use(home, join, &Settings::read(home)?.host).is_none() {
+        return Ok(None);
+    }
+    Ok(Some(format!("{} {} tls", certificate(home)?, join.device)))
+}
+
+/// The digest of the key of the certificate with which this device would come: the site's, or its own, which is made if it isn't there.
+pub fn certificate(home: &Home) -> Result<Digest, HomeError> {
+    pin(home, &home.certificate())
+}
+
+/// The same of the one that shall take its place: the site's stays.
+pub fn next_certificate(home: &Home) -> Result<Digest, HomeError> {
+    pin(home, &home.next_certificate())
+}
+
+/// Of the site's, or of the one in this file.
+fn pin(home: &Home, own: &Path) -> Result<Digest, HomeError> {
+    let given = Settings::read(home)?.host.client_certificate;
+    if given.is_none() && !own.exists() {
+        let text = ClientCertificate::generate(&random()?, certificate::NAME).map_err(ConnectionError::from)?;
+        durable::replace_file(own, text.as_bytes(), 0o600).map_err(file("write", own))?;
+    }
+    let certificate = given.unwrap_or_else(|| ClientCertificate::in_one(own));
+    Ok(certificate.pin().map_err(ConnectionError::from)?)
 }
 
 /// The line that enrols the key for the host beside this new one that signs; `None` where the host isn't reached over SSH, or an agent

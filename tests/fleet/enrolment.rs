@@ -2,6 +2,7 @@
 //! TLS, and whoever wants to get in between.
 
 mod auto;
+mod certificate;
 mod code;
 mod cuts;
 mod known;
@@ -198,8 +199,14 @@ struct Enrolling {
 
 impl Enrolling {
     fn start(device: &Device, file: &Path) -> Self {
+        Self::with(device, file, &[])
+    }
+
+    /// The same with these options.
+    fn with(device: &Device, file: &Path, options: &[&str]) -> Self {
         let mut command = device.command(&["enroll", "--from", &file.display().to_string(), "--output", "json"]);
-        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("the syncer starts");
+        let mut child =
+            command.args(options).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("the syncer starts");
         let says = BufReader::new(child.stdout.take().expect("piped"));
         Self { child, says }
     }

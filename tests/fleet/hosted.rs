@@ -12,7 +12,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::site::registry_name;
-use repo_testkit::device::Device;
+use repo_testkit::device::{Device, fake_docker};
 use repo_testkit::fleet::Fleet;
 
 pub(crate) const ID: &str = "press-01";
@@ -31,6 +31,16 @@ impl Hosted {
         Self::with(free(), "")
     }
 
+    /// The same with a device that comes with a certificate.
+    pub(crate) fn by_certificate() -> Self {
+        Self::joined(free(), "", |fleet, root| {
+            fleet.run(&["device", "add", ID, "--credentials", "certificate"]);
+            let (device, lines) = Device::init(ID, root, &fake_docker(&root.join("docker")), &fleet.join_file(ID));
+            fleet.run(&["device", "enroll", ID, &lines]);
+            device
+        })
+    }
+
     /// The same with a proxy that breaks things between device and host, and with these lines under `serve:`.
     pub(crate) fn behind_a_proxy(lines: &str) -> (Self, FaultProxy) {
         let address = free();
@@ -40,6 +50,10 @@ impl Hosted {
     }
 
     fn with(address: SocketAddr, lines: &str) -> Self {
+        Self::joined(address, lines, |fleet, root| Device::join(fleet, ID, root))
+    }
+
+    fn joined(address: SocketAddr, lines: &str, join: impl FnOnce(&Fleet, &Path) -> Device) -> Self {
         let dir = TempDir::new().expect("a temporary directory");
         let fleet = Fleet::init(dir.path(), &registry_name(dir.path()));
         fleet.push_application();
@@ -47,7 +61,7 @@ impl Hosted {
         std::fs::write(fleet.home().join("publisher.yaml"), settings).expect("written");
         let root = dir.path().join(ID);
         std::fs::create_dir(&root).expect("made");
-        let device = Device::join(&fleet, ID, &root);
+        let device = join(&fleet, &root);
         Self { dir, fleet, device, running: Vec::new(), address }
     }
 

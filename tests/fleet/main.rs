@@ -6,6 +6,7 @@ mod account_secrets;
 mod alternate;
 mod audit;
 mod backup;
+mod certificate;
 mod charts;
 mod clocks;
 mod crash;

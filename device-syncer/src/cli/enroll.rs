@@ -40,7 +40,8 @@ const TRIES: (Duration, Duration) = (Duration::from_secs(10), Duration::from_sec
 /// operator says `device approve --token NAME` for all. The token is a secret: it is taken out of FILE once the device has joined.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  device-syncer enroll --from /boot/enroll.json\n  \
-                        device-syncer enroll --from enroll.json --id press-07 --for 30m")]
+                        device-syncer enroll --from enroll.json --id press-07 --for 30m\n  \
+                        device-syncer enroll --from enroll.json --credentials certificate")]
 pub(super) struct Args {
     /// The enrolment file: which host is believed, and which keys of a fleet.
     #[arg(long, value_name = "FILE")]
@@ -51,6 +52,10 @@ pub(super) struct Args {
     /// The serial number that it says it has, where that isn't in its firmware: from a label, or a chip of the vendor's.
     #[arg(long, value_name = "TEXT")]
     serial: Option<String>,
+    /// What this device shows the host from then on: the secret of an account, or a certificate with a key of its own. A host that is
+    /// too old for certificates is shown the secret.
+    #[arg(long, value_name = "KIND", default_value = "secret")]
+    credentials: Shows,
     /// Gives up after this time, like 30m or 8h; the same command goes on later.
     #[arg(long = "for", value_name = "TIME", value_parser = time)]
     time: Option<Duration>,
@@ -59,6 +64,13 @@ pub(super) struct Args {
     keep_token: bool,
     #[command(flatten)]
     output: OutputArgs,
+}
+
+/// What a device shows over HTTPS.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Shows {
+    Secret,
+    Certificate,
 }
 
 fn time(text: &str) -> Result<Duration, &'static str> {
@@ -83,7 +95,8 @@ pub(super) fn run(home: &Home, args: &Args) -> Result<ExitCode, CliError> {
         Some(kept) if kept.file == file_text => kept,
         _ => begun(home, file_text)?,
     };
-    let claim = claim(&key, &kept.secret, args);
+    let certificate = if args.credentials == Shows::Certificate { Some(home::certificate(home)?) } else { None };
+    let claim = Claim { certificate, ..claim(&key, &kept.secret, args) };
     let enrolments = at_host(home, &file, token)?;
     let approved = wait(home, args, &enrolments, (&key, &claim), &mut kept)?;
     let device = approved.device.clone();

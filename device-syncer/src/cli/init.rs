@@ -11,9 +11,9 @@ use crate::home;
 /// Makes this device's home and keys, and prints the line that enrols it.
 ///
 /// Give the line to the operator: `wfm-git-publisher device enroll ID 'LINE'`. Where the host is reached over SSH, a
-/// second line has the key with which the device asks it: give both, to `device enroll ID -`. The keys never leave the
-/// device. Running it again prints the same lines; a newer join file of this device replaces the one before, also to
-/// change between HTTPS and SSH.
+/// second line has the key with which the device asks it, and where it comes with a certificate, the digest of that one's key:
+/// give both, to `device enroll ID -`. The keys never leave the device. Running it again prints the same lines; a newer join
+/// file of this device replaces the one before, also to change between HTTPS and SSH, or between a secret and a certificate.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// The file that `wfm-git-publisher device add` wrote.

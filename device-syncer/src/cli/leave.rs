@@ -133,6 +133,8 @@ fn forget(home: &Home) -> Result<(), CliError> {
         home.ssh_key(),
         home.next_ssh_key(),
         home.old_ssh_key(),
+        home.certificate(),
+        home.next_certificate(),
         home.hmac_key(),
         home.account(),
         home.instance(),

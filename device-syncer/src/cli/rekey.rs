@@ -23,7 +23,8 @@ use crate::state::rekey::{self, Rekey};
 /// The old key vouches for the new one, so nobody has to come here; but a person says yes at the host:
 /// `wfm-git-publisher device pending`, then `device approve --number NUMBER --id ID`. Compare the fingerprint that this prints. Until
 /// the publisher publishes it, the old key goes on; then the running syncer goes over to the new one by itself, also
-/// after a power cut, and the old one counts no longer. Run it again to see how it stands.
+/// after a power cut, and the old one counts no longer. A device that comes with a certificate gets another one with it. Run it again to see how it
+/// stands.
 ///
 /// Where the host isn't reached over HTTPS with an account of the fleet's own host, it prints the lines to enrol instead; over SSH with a new
 /// key for the host, too. Give them to `wfm-git-publisher device enroll ID - --replace`.
@@ -67,11 +68,8 @@ pub(super) fn run(home: &Home, args: &Args) -> Result<ExitCode, CliError> {
     must_be(home)?;
     let device = home::joined(home)?.device;
     let connection = home::connection(home)?;
-    let shown = match &connection.keeper {
-        Some(keeper) => {
-            let (agent, url) = keeper.enrolments();
-            at_host(home, &device, (agent, &url))?
-        }
+    let shown = match connection.enrolments() {
+        Some((agent, url)) => at_host(home, &device, (agent, &url), connection.certificate.is_some())?,
         None => lines(home, &device)?,
     };
     args.output.print(|| text(&shown, &device), || json(&shown))?;
@@ -79,7 +77,7 @@ pub(super) fn run(home: &Home, args: &Args) -> Result<ExitCode, CliError> {
 }
 
 /// How the request stands that was made before; a new one where there is none any more.
-fn at_host(home: &Home, device: &DeviceId, host: (&Agent, &Url)) -> Result<Shown, CliError> {
+fn at_host(home: &Home, device: &DeviceId, host: (&Agent, &Url), by_certificate: bool) -> Result<Shown, CliError> {
     if let (Some(request), true) = (rekey::read(home).and_then(|asked| asked.request), home.next_key().exists()) {
         match ask(host.0, host.1, &request)? {
             Stand::Waits => return shown(home, State::Waits),
@@ -94,7 +92,8 @@ fn at_host(home: &Home, device: &DeviceId, host: (&Agent, &Url)) -> Result<Shown
         }
     }
     let (asked, next) = rekey::begin(home).map_err(HomeError::from)?;
-    match request(home, device, host, (asked, &next)) {
+    let certificate = if by_certificate { Some(home::next_certificate(home)?) } else { None };
+    match request(home, device, host, (asked, &next), certificate) {
         Ok(Stand::Unknown) => Err(CliError::Input("the host didn't keep the request: run it again".to_owned())),
         Ok(_) => shown(home, State::Waits),
         Err(CliError::Enrol(error @ (ExchangeError::Closed | ExchangeError::Refused(_)))) => {
@@ -111,10 +110,11 @@ fn request(
     device: &DeviceId,
     (agent, url): (&Agent, &Url),
     (mut asked, next): (Rekey, &SigningKey),
+    certificate: Option<Digest>,
 ) -> Result<Stand, CliError> {
     let old = SigningKey::load(&home.key()).map_err(|error| HomeError::Key(error.into()))?;
     let claim = Claim::new(key_text(&next.public()), Digest::of(asked.secret.as_bytes()), env!("CARGO_PKG_VERSION"));
-    let claim = Claim { id: Some(device.clone()), replaces: Some(key_text(&old.public())), ..claim };
+    let claim = Claim { id: Some(device.clone()), replaces: Some(key_text(&old.public())), certificate, ..claim };
     let prepared = begin_rekey(agent, url, (&old, next), &claim, Nonce::new(home::random()?))?;
     asked.request = Some(prepared.request.clone());
     rekey::write(home, &asked)?;

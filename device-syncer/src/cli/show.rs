@@ -36,17 +36,20 @@ pub(super) struct EnrolmentOut<'a> {
     enrolment_line: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     ssh_line: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    certificate_line: Option<&'a str>,
 }
 
 impl<'a> EnrolmentOut<'a> {
     pub(super) fn of(enrolment: &'a Enrolment) -> Self {
-        Self { enrolment_line: &enrolment.line, ssh_line: enrolment.ssh_line.as_deref() }
+        let Enrolment { line, ssh_line, certificate_line } = enrolment;
+        Self { enrolment_line: line, ssh_line: ssh_line.as_deref(), certificate_line: certificate_line.as_deref() }
     }
 }
 
 /// The lines that enrol a device.
-pub(super) fn enrolment(Enrolment { line, ssh_line }: &Enrolment) -> String {
-    std::iter::once(line).chain(ssh_line).map(|line| format!("{line}\n")).collect()
+pub(super) fn enrolment(Enrolment { line, ssh_line, certificate_line }: &Enrolment) -> String {
+    std::iter::once(line).chain(ssh_line).chain(certificate_line).map(|line| format!("{line}\n")).collect()
 }
 
 /// A plan, for `plan --output json`.

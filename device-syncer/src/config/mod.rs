@@ -86,6 +86,11 @@ places! {
     next_ssh_key: "ssh.key.next",
     /// The one before, which is offered as well: who lets it in isn't always the publisher.
     old_ssh_key: "ssh.key.old",
+    /// The certificate with which a host is asked over HTTPS, and its key, where the join file says so and the site gives none; never
+    /// leaves the device.
+    certificate: "tls.pem",
+    /// The one that shall take its place, with a new key that signs.
+    next_certificate: "tls.pem.next",
     /// The key under which values of device files enter input digests; never leaves the device.
     hmac_key: "hmac.key",
     /// The UUID of this installation, which tells two machines apart that use one identity.

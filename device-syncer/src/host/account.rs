@@ -6,6 +6,7 @@
 //! cut off between two steps, the host knows at least one of the secrets that are in the file, or the one that came with a new key. Where it knows none, because
 //! they ended or it lost them, the device comes back by its key (`known`).
 
+mod away;
 mod known;
 
 use std::io;
@@ -14,13 +15,17 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use repo_git::durable;
-use repo_http::{Agent, Credential, CredentialError, Credentials, HttpError, Request, Url, read_private};
+use repo_http::{
+    Agent, Credential, CredentialError, Credentials, HttpError, Request, SettingsError, Url, read_private,
+};
 use repo_model::{DeviceId, error_chain, join};
 use serde::{Deserialize, Serialize};
 
 use crate::config::Home;
 use crate::host::enrolment::ExchangeError;
 use crate::state::random;
+
+pub use away::Away;
 
 /// How long nothing is tried again after a renewal that failed.
 const PAUSE: Duration = Duration::from_secs(600);
@@ -95,6 +100,12 @@ pub enum AccountError {
     /// The device's key can't be read.
     #[error(transparent)]
     Key(#[from] repo_git::KeyError),
+    /// The certificate can't be used.
+    #[error(transparent)]
+    Certificate(#[from] SettingsError),
+    /// The host lets the device in by a secret instead.
+    #[error("the host takes no certificates: it is too old for that")]
+    NoCertificates,
     /// There is no new secret.
     #[error("can't read `{}`", random::SOURCE)]
     Random(#[source] io::Error),
@@ -155,8 +166,7 @@ pub struct Keeper {
     /// Whose account it is, and where the key is that the device's state lists.
     device: DeviceId,
     key: PathBuf,
-    /// The device doesn't ask to come back before.
-    away_until: Option<Instant>,
+    away: Away,
 }
 
 /// What `GET /account` and `POST /account/renew` answer, as far as it matters.
@@ -174,8 +184,8 @@ impl Keeper {
     /// For the account of this home, which is that device's, at the host of `repository`.
     pub fn new(home: &Home, agent: Agent, repository: &Url, device: DeviceId) -> Self {
         let (path, key, url) = (home.account(), home.key(), repository.at_host("account"));
-        let (home, quiet_until, away_until) = (home.clone(), None, None);
-        Self { home, path, agent, url, quiet_until, asked: false, device, key, away_until }
+        let (home, quiet_until, away) = (home.clone(), None, Away::default());
+        Self { home, path, agent, url, quiet_until, asked: false, device, key, away }
     }
 
     /// What asks the host, and where its enrolments are.

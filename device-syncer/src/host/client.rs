@@ -143,8 +143,20 @@ impl HostClient {
         let refused = matches!(&refs, Err(RemoteError::Http(error)) if error.status() == Some(401));
         let now = self.now();
         let knows_us = |keeper: &mut Keeper| keeper.fall_back() || keeper.follow_rekey(now) || keeper.come_back(now);
-        let is_let_in = refused && self.connection.keeper.as_mut().is_some_and(knows_us);
+        let is_let_in = refused
+            && (self.connection.keeper.as_mut().is_some_and(knows_us) || self.comes_with_a_certificate_again(device));
         if is_let_in { RemoteRefs::poll(&self.connection.remote) } else { refs }
+    }
+
+    /// The host doesn't know the certificate with which this device comes. Returns whether it does now, or knows the one that came with
+    /// a new key.
+    fn comes_with_a_certificate_again(&mut self, device: &Device) -> bool {
+        let Some(keeper) = &mut self.connection.certificate else { return false };
+        if keeper.follow_rekey() {
+            self.connection.renew(&device.home, &device.join, &device.settings.host);
+            return true;
+        }
+        keeper.come_back()
     }
 
     /// Whether the rosters are to be asked for: the host's certificate isn't believed, so its authority may have been replaced while

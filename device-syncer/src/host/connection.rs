@@ -14,6 +14,7 @@ use repo_model::{InvalidSshUrl, SshUrl, error_chain};
 
 use crate::config::{Home, HostSettings};
 use crate::host::account::{self, Keeper};
+use crate::host::certificate::{self, CertificateKeeper};
 use crate::host::ssh;
 use crate::state::moved;
 
@@ -74,6 +75,8 @@ pub struct HostConnection {
     pub url: String,
     /// Keeps the secret of the join file's account valid; `None` where that isn't used.
     pub keeper: Option<Keeper>,
+    /// The same of the certificate with which the device comes; `None` where it doesn't.
+    pub certificate: Option<CertificateKeeper>,
     /// The same repository, for whoever has to end what is in flight.
     current: Current,
     witness: TimeWitness,
@@ -135,9 +138,15 @@ impl HostConnection {
             Some(place) => connect_at(place, home, settings, &clock),
             None => connect(home, join, settings, &clock),
         };
-        let Connected { url, remote, keeper, witness } = connected?;
+        let Connected { url, remote, keeper, certificate, witness } = connected?;
         let current = Current(Arc::new(Mutex::new(remote.clone())));
-        Ok(Self { url, remote, keeper, current, witness, clock, stamps })
+        Ok(Self { url, remote, keeper, certificate, current, witness, clock, stamps })
+    }
+
+    /// What asks a host of ours, and where its enrolments are; `None` where this device has no account there.
+    pub fn enrolments(&self) -> Option<(&Agent, Url)> {
+        let by_certificate = || self.certificate.as_ref().map(CertificateKeeper::enrolments);
+        self.keeper.as_ref().map(Keeper::enrolments).or_else(by_certificate)
     }
 
     /// The connection in use, also after [`HostConnection::refresh`].
@@ -152,10 +161,11 @@ impl HostConnection {
             return;
         }
         match connect(home, join, settings, &self.clock) {
-            Ok(Connected { url, remote, keeper, witness }) => {
+            Ok(Connected { url, remote, keeper, certificate, witness }) => {
                 tracing::info!("what says where the host is, or how it is reached, has changed; connecting anew");
                 *self.current.0.lock().unwrap_or_else(PoisonError::into_inner) = remote.clone();
-                (self.url, self.remote, self.keeper, self.witness) = (url, remote, keeper, witness);
+                (self.url, self.remote, self.witness) = (url, remote, witness);
+                (self.keeper, self.certificate) = (keeper, certificate);
             }
             Err(error) => {
                 tracing::warn!(error = error_chain(&error), "changed files can't be used; going on as before")
@@ -234,7 +244,15 @@ struct Connected {
     url: String,
     remote: Remote,
     keeper: Option<Keeper>,
+    certificate: Option<CertificateKeeper>,
     witness: TimeWitness,
+}
+
+impl Connected {
+    /// Without an account that has to be kept.
+    fn bare(url: String, remote: Remote, witness: TimeWitness) -> Self {
+        Self { url, remote, keeper: None, certificate: None, witness }
+    }
 }
 
 /// Where the host is said to be. What can't be used of that is left alone, and the join file counts.
@@ -252,14 +270,14 @@ fn connect(home: &Home, join: &Join, settings: &HostSettings, clock: &Clock) -> 
 fn connect_at(join: &Join, home: &Home, settings: &HostSettings, clock: &Clock) -> Result<Connected, ConnectionError> {
     let text = join.url.clone();
     match place(&join.url)? {
-        Place::Here(remote) => Ok(Connected { url: text, remote, keeper: None, witness: TimeWitness::Nothing }),
+        Place::Here(remote) => Ok(Connected::bare(text, remote, TimeWitness::Nothing)),
         Place::OverHttps(url) => over_https(url, home, join, settings, clock),
         Place::OverSsh(_) if settings.pin.is_some() => {
             Err(ConnectionError::Pin { expected: "SHA256:…", over: "over SSH" })
         }
         Place::OverSsh(url) => {
             let remote = ssh::remote(&url, join, settings, home)?;
-            Ok(Connected { url: text, remote, keeper: None, witness: TimeWitness::Roster })
+            Ok(Connected::bare(text, remote, TimeWitness::Roster))
         }
     }
 }
@@ -274,7 +292,11 @@ fn over_https(
     if settings.ssh.fingerprint.is_some() {
         return Err(ConnectionError::Pin { expected: "sha256:…", over: "over HTTPS" });
     }
-    let agent = Agent::new(&settings.agent(join.ca.as_deref(), clock).map_err(ConnectionError::Ca)?)?;
+    let mut known = settings.agent(join.ca.as_deref(), clock).map_err(ConnectionError::Ca)?;
+    let certificate = certificate::in_use(home, join, settings);
+    let comes_with_it = certificate.is_some();
+    known.client_certificate = certificate.or(known.client_certificate);
+    let agent = Agent::new(&known)?;
     let (credentials, keeper) = match &settings.credentials {
         Some(own) => (own.clone(), None),
         None if join.account.is_none() => (repo_http::Credentials::none(), None),
@@ -283,8 +305,10 @@ fn over_https(
             (account::credentials(&home.account()), Some(keeper))
         }
     };
+    let certificate =
+        comes_with_it.then(|| CertificateKeeper::new(home, known, agent.clone(), &url, join.device.clone()));
     let remote = Remote::https(url, agent.clone(), credentials);
-    Ok(Connected { url: join.url.clone(), remote, keeper, witness: TimeWitness::Certificate(agent) })
+    Ok(Connected { url: join.url.clone(), remote, keeper, certificate, witness: TimeWitness::Certificate(agent) })
 }
 
 /// Where `url` of a join file leads (`repo-layouts/README.md`, *Join file*).
@@ -309,7 +333,7 @@ fn place(url: &str) -> Result<Place, ConnectionError> {
 }
 
 fn stamps(home: &Home, settings: &HostSettings) -> Vec<Option<Stamp>> {
-    let of_home = [home.roster(), home.moved(), home.next_ssh_key()];
+    let of_home = [home.roster(), home.moved(), home.next_ssh_key(), home.certificate()];
     of_home.iter().chain(&settings.files).map(|path| Stamp::of(path)).collect()
 }
 

@@ -2,6 +2,7 @@
 
 /// The device's secret at the host, renewed without a gap.
 pub mod account;
+pub mod certificate;
 /// Checks the way to the host, step by step, for `doctor`.
 pub mod check;
 /// What one device asks and pushes, and what the host answered last.

@@ -111,6 +111,7 @@ pub fn settle(home: &Home) -> Result<(), RekeyError> {
     if home.next_key().exists() {
         installation::follow(home)?;
         settle_ssh(home).map_err(RekeyError::Settle)?;
+        settle_certificate(home).map_err(RekeyError::Settle)?;
         durable::rename(&home.next_key(), &home.key()).map_err(RekeyError::Settle)?;
         tracing::info!("the device's new key has taken the place of the old one");
     }
@@ -141,4 +142,10 @@ fn settle_ssh(home: &Home) -> io::Result<()> {
         durable::replace_file(&home.old_ssh_key(), &std::fs::read(&own)?, 0o600)?;
     }
     durable::rename(&next, &own)
+}
+
+/// The certificate that came with it is the one that the host knows: who approved the key let that in first.
+fn settle_certificate(home: &Home) -> io::Result<()> {
+    let next = home.next_certificate();
+    if next.exists() { durable::rename(&next, &home.certificate()) } else { Ok(()) }
 }

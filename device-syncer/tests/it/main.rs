@@ -8,6 +8,7 @@ mod admission;
 mod adoption;
 mod approval;
 mod archives;
+mod certificate;
 mod clocks;
 mod commands;
 mod damage;

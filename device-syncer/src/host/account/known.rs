@@ -1,44 +1,22 @@
 //! A device that comes back by its key: its account ended while it was away, or the host lost it.
 
-use std::time::{Duration, Instant};
-
 use jiff::Timestamp;
 use repo_git::SigningKey;
-use repo_model::answer::RETIRED_AGAIN;
-use repo_model::enrolment::{Claim, EnrolmentError, Nonce};
+use repo_model::enrolment::{Claim, Nonce};
 use repo_model::{Digest, error_chain};
 
-use super::{AccountError, Keeper, Kept, PAUSE, Secret, read, write};
-use crate::host::enrolment::{ExchangeError, readmit};
+use super::{AccountError, Keeper, Kept, Secret, read, write};
+use crate::host::enrolment::readmit;
 use crate::host::verify::key_text;
 use crate::state::{random, rekey};
-
-/// How long a device that the host doesn't let in leaves it alone.
-const REFUSED: Duration = Duration::from_secs(3600);
-
-/// The same of one that was taken out of service.
-const RETIRED: Duration = Duration::from_secs(RETIRED_AGAIN);
 
 impl Keeper {
     /// The host knows none of the secrets. Returns whether it lets this device in by its key: then there is a new secret in use.
     pub fn come_back(&mut self, now: Timestamp) -> bool {
-        if self.away_until.is_some_and(|until| Instant::now() < until) {
-            return false;
+        self.away.is_over() && {
+            let result = self.try_come_back(now);
+            self.away.note(&result)
         }
-        let result = self.try_come_back(now);
-        let pause = match &result {
-            Err(AccountError::Exchange(ExchangeError::Refused(word))) if word == EnrolmentError::Retired.code() => {
-                RETIRED
-            }
-            Err(AccountError::Exchange(ExchangeError::Closed | ExchangeError::Refused(_))) => REFUSED,
-            Err(AccountError::Exchange(error)) => error.after().map_or(PAUSE, |after| after.min(REFUSED)),
-            _ => PAUSE,
-        };
-        self.away_until = Some(Instant::now() + pause);
-        if let Err(error) = &result {
-            tracing::warn!(error = error_chain(error), "the host doesn't let this device in by its key either");
-        }
-        result.is_ok()
     }
 
     /// The host knows none of the secrets, and this device asked for a new key. Returns whether a person let it have that: then the
