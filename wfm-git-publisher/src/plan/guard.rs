@@ -25,9 +25,10 @@ pub struct Allowed {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Guarded {
     /// Too much would go from the device.
-    #[error("{removed} of its {of} deployments would be removed, and the guard is {percent} %")]
+    #[error("{} of its {of} deployments would be removed, and the guard is {percent} %: {}", .names.len(), listed(.names))]
     Removals {
-        removed: usize,
+        /// What would go.
+        names: Vec<DeploymentName>,
         /// Of so many that there are now.
         of: usize,
         /// The share that the guard lets go.
@@ -77,6 +78,10 @@ impl Guarded {
     }
 }
 
+fn listed(names: &[DeploymentName]) -> String {
+    names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
+}
+
 /// The reason why nothing is removed from any device, if that is too much of what there is on all of them.
 pub fn of_fleet(guards: &Guards, allowed: Allowed, removed: usize, of: usize) -> Option<Guarded> {
     let (limit, percent) = (guards.fleet, guards.fleet.percent);
@@ -86,7 +91,12 @@ pub fn of_fleet(guards: &Guards, allowed: Allowed, removed: usize, of: usize) ->
 impl DevicePlan {
     /// How many of the device's deployments would go, but for those about which guards were `asked` before.
     pub fn removed(&self, asked: &BTreeSet<DeploymentName>) -> usize {
-        self.changes.iter().filter(|change| change.kind == ChangeKind::Remove && !asked.contains(&change.name)).count()
+        self.removals(asked).count()
+    }
+
+    fn removals(&self, asked: &BTreeSet<DeploymentName>) -> impl Iterator<Item = &DeploymentName> {
+        let removed = self.changes.iter().filter(|change| change.kind == ChangeKind::Remove).map(|change| &change.name);
+        removed.filter(|name| !asked.contains(*name))
     }
 
     /// The first reason why this isn't carried out without a person. `version` is what the device's syncer says it is, and
@@ -105,9 +115,10 @@ impl DevicePlan {
             Some(Guarded::TooOld { feature, version: version.to_owned() })
         };
         let removals = || {
-            let (removed, of, percent) = (self.removed(asked), self.present, guards.device.percent);
-            (!allowed.removals && !self.target.retired && guards.device.is_passed(removed, of))
-                .then_some(Guarded::Removals { removed, of, percent })
+            let (names, of): (Vec<_>, _) = (self.removals(asked).cloned().collect(), self.present);
+            let percent = guards.device.percent;
+            (!allowed.removals && !self.target.retired && guards.device.is_passed(names.len(), of))
+                .then_some(Guarded::Removals { names, of, percent })
         };
         let replaced = || {
             let mut replacing = self.changes.iter().filter(|one| !allowed.replacements && !asked.contains(&one.name));

@@ -127,7 +127,8 @@ fn whatever_keeps_everything_as_it_is_is_shown() {
     lab.edit("deployments/hello.yaml", "- matchLabels: {site: graz}", "- devices: [spare-01]");
     lab.commit();
     let text = lab.run(&["explain", "press-01"]).good();
-    let guarded = "  not published: 1 of its 1 deployments would be removed, and the guard is 0 %; look at `plan`";
+    let guarded =
+        "  not published: 1 of its 1 deployments would be removed, and the guard is 0 %: `hello`; look at `plan`";
     assert!(text.contains(guarded), "{text}");
     // The file of what it has can't be used.
     lab.write("deployments/hello.yaml", "id: hello\n");

@@ -17,7 +17,9 @@ fn more_removals_than_the_guard_need_a_flag() {
     assert!(plan.out.contains("publish --allow-removals"), "{}", plan.out);
     let error = lab.run(&["publish"]).failed(1);
     assert!(
-        error.contains("device `press-01`: 2 of its 2 deployments would be removed, and the guard is 50 %"),
+        error.contains(
+            "device `press-01`: 2 of its 2 deployments would be removed, and the guard is 50 %: `hello`, `second`"
+        ),
         "{error}"
     );
     assert_eq!((lab.documents("press-01").len(), lab.documents("packer-01").len()), (2, 1), "its neighbour goes on");
