@@ -10,6 +10,7 @@ mod deploy;
 mod device;
 mod enroll;
 mod explain;
+mod formats;
 mod hook;
 mod init;
 mod label;
@@ -454,6 +455,12 @@ fn print_json(value: &serde_json::Value) {
 fn write_out(text: &str) {
     let mut out = std::io::stdout().lock();
     let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+}
+
+/// Text as HTML and XML have it, which is no markup there.
+fn escaped(text: &str) -> String {
+    let text = text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
+    text.replace('"', "&quot;").replace('\'', "&#39;")
 }
 
 /// Rows under each other, each column as wide as its widest cell. A row stays one, whatever strangers wrote in its cells.

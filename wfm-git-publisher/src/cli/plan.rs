@@ -1,18 +1,20 @@
 //! `plan`.
 
-use clap::ValueEnum;
 use jiff::Timestamp;
 use repo_model::{DeviceId, error_chain};
 use serde_json::{Value, json};
 
 use super::Place;
+use super::formats::{Format, Found};
 use crate::coverage::NotCovered;
 use crate::error::{DIFFERENCES, Failure, USER};
-use crate::plan::{Allowed, Shown, to_json, to_markdown, to_text};
+use crate::plan::{Allowed, Shown, summary, to_json, to_text, to_text_of_each};
 use crate::publish::{self, Planned, PublishError, RolloutProgress};
 use crate::repos::{CoverageError, Registries};
 
-/// Shows what `publish` would change: per device, per deployment, per parameter, old → new
+/// Shows what `publish` would change: per deployment, per parameter, old → new, and on which devices
+///
+/// The same change on many devices is told once, and what a person has to look at comes first; --each tells it device by device.
 ///
 /// Reads the fleet at a commit, never the work tree, asks no registry and changes nothing. What a rollout holds back is shown
 /// apart, as held back; the first lines say what `publish` would decide about rollouts. Exit code 0 if every device has what
@@ -21,6 +23,8 @@ use crate::repos::{CoverageError, Registries};
 ///
 ///   wfm-git-publisher plan
 ///   wfm-git-publisher plan press-01 press-02 --rev my-branch
+///   wfm-git-publisher plan --each
+///   wfm-git-publisher plan --output markdown > comment.md
 ///   wfm-git-publisher plan --output json | jq '.devices[] | select(.state == "changed")'
 #[derive(Debug, clap::Args)]
 #[command(verbatim_doc_comment)]
@@ -32,21 +36,13 @@ pub(super) struct Args {
     #[arg(long, default_value = "HEAD")]
     rev: String,
 
-    /// Prints for people, for programs or for reviews
-    #[arg(long, alias = "format", value_enum, default_value_t)]
-    output: Output,
-}
+    /// Tell people of each device by itself, also where the same changes on many; JSON always does
+    #[arg(long)]
+    each: bool,
 
-/// How a plan is printed.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
-enum Output {
-    /// Sentences, for people
-    #[default]
-    Text,
-    /// For programs: texts in it are exactly what strangers wrote, so escape them before you show them
-    Json,
-    /// For the review of a change, such as a comment of CI
-    Markdown,
+    /// Prints for people, for programs, for reviews or for pipelines
+    #[arg(long, alias = "format", value_enum, default_value_t)]
+    output: Format,
 }
 
 pub(super) fn run(place: &Place, args: Args) -> Result<u8, Failure> {
@@ -84,21 +80,29 @@ fn run_committed(place: &Place, args: Args) -> Result<u8, Failure> {
         publish::plan(&home, &source, &args.rev, &options)
     })?;
     place.note_hosted(&args.rev, planned.commit)?;
-    super::print_problems(&planned.problems, &format!("the fleet at {}", &planned.commit.to_string()[..12]));
+    if !args.output.is_log() {
+        super::print_problems(&planned.problems, &format!("the fleet at {}", &planned.commit.to_string()[..12]));
+    }
     super::print_unidentified(&planned.unidentified);
     super::remind(&home, Timestamp::now())?;
-    print_refused(&planned);
-    let rollouts = planned.rollouts.as_ref().map(RolloutProgress::to_text).unwrap_or_default();
-    match args.output {
-        Output::Text => super::print(&(rollouts + &to_text(&planned.devices))),
-        Output::Markdown => super::print(&(rollouts.replace('\n', "\n\n") + &to_markdown(&planned.devices))),
-        Output::Json => super::print_json(&json!({
+    if !args.output.is_log() {
+        print_refused(&planned);
+    }
+    let text = || {
+        let rollouts = planned.rollouts.as_ref().map(RolloutProgress::to_text).unwrap_or_default();
+        let devices = &planned.devices;
+        rollouts + &if args.each { to_text_of_each(devices) } else { to_text(devices, &planned.fleet) }
+    };
+    let json = || {
+        json!({
             "commit": planned.commit,
             "notCovered": planned.not_covered.as_ref().map(not_covered),
             "devices": to_json(&planned.devices),
             "rollouts": planned.rollouts.as_ref().map(RolloutProgress::to_json),
-        })),
-    }
+        })
+    };
+    let found = || Found::of_planned("plan", &planned, &summary(&planned.devices)).with_changes(&planned);
+    args.output.print(text, json, found);
     let unknown = super::print_unknown(&args.devices, planned.devices.iter().map(Shown::device));
     match () {
         () if unknown || planned.is_refused() => Ok(USER),

@@ -4,10 +4,11 @@ use repo_model::problem::Problems;
 use repo_model::text;
 use serde_json::json;
 
-use super::{OutputArgs, Place};
+use super::Place;
+use super::formats::{Format, Found};
 use crate::config::Config;
 use crate::error::{Failure, USER};
-use crate::fleet::{self, Reading, SourceFile};
+use crate::fleet::{self, Fleet, Reading, SourceFile};
 use crate::operator::fix;
 use crate::plan::{Allowed, Blocked, Shown};
 use crate::publish;
@@ -24,6 +25,7 @@ use crate::repos::{Home, Registries, work_tree};
 ///   wfm-git-publisher validate
 ///   wfm-git-publisher validate --rev HEAD~1
 ///   wfm-git-publisher validate --fix
+///   wfm-git-publisher validate --output sarif > fleet.sarif
 #[derive(Debug, clap::Args)]
 #[command(verbatim_doc_comment)]
 pub(super) struct Args {
@@ -35,8 +37,9 @@ pub(super) struct Args {
     #[arg(long, conflicts_with = "rev")]
     fix: bool,
 
-    #[command(flatten)]
-    output: OutputArgs,
+    /// Prints for people, for programs, for reviews or for pipelines
+    #[arg(long, value_enum, default_value_t)]
+    output: Format,
 }
 
 pub(super) fn run(place: &Place, args: &Args) -> Result<u8, Failure> {
@@ -50,17 +53,18 @@ pub(super) fn run(place: &Place, args: &Args) -> Result<u8, Failure> {
         }
         None => work_tree(&root)?,
     };
-    let Checked { problems, blocked, good, summary } = check(place, &files)?;
+    let Checked { found, problems, blocked, good, summary } = check(place, &files, args.output)?;
     args.output.print(
-        &(text + &summary),
+        || text + &summary,
         || json!({ "valid": good, "fixed": fixed, "problems": super::problems_json(&problems), "blocked": blocked }),
+        || found,
     );
     Ok(if good { 0 } else { USER })
 }
 
 /// What is found in a fleet's files.
-#[derive(Default)]
 struct Checked {
+    found: Found,
     problems: Problems,
     /// What could not be published although its files are right.
     blocked: Vec<Blocked>,
@@ -69,42 +73,52 @@ struct Checked {
     summary: String,
 }
 
-fn check(place: &Place, files: &[SourceFile]) -> Result<Checked, Failure> {
+fn check(place: &Place, files: &[SourceFile], output: Format) -> Result<Checked, Failure> {
     let Reading { fleet, problems } = fleet::read_on(files, super::threads());
-    let Some(fleet) = fleet else {
-        super::print_problems(&problems, "the fleet");
-        return Ok(Checked { problems, ..Checked::default() });
-    };
+    let Some(fleet) = fleet else { return Ok(of_files(problems, None, output)) };
     let home = place.home()?;
     if let Some(ssh) = Config::load(&home.config())?.serve.and_then(|serve| serve.ssh) {
         wfm_git_host::ssh::check(&ssh, &home.ssh())?;
     }
-    let mut checked = if home.check_ledger().is_ok() {
-        check_as_plan(&home, files)?
-    } else {
-        eprintln!("note: there is no publisher's home here, so what devices have is not looked at");
-        let problems = Problems([problems.0, problems_of(&fleet, super::threads()).0].concat());
-        super::print_problems(&problems, "the fleet");
-        Checked { good: !problems.has_errors(), problems, ..Checked::default() }
-    };
-    if checked.good {
-        let (name, devices, deployments) =
-            (text::line(&fleet.settings.name), fleet.devices.len(), fleet.deployments.len());
-        checked.summary = format!("{name}: {devices} devices, {deployments} deployments, all right\n");
+    if home.check_ledger().is_ok() {
+        return check_as_plan(&home, files, output);
     }
-    Ok(checked)
+    eprintln!("note: there is no publisher's home here, so what devices have is not looked at");
+    let problems = Problems([problems.0, problems_of(&fleet, super::threads()).0].concat());
+    Ok(of_files(problems, Some(&fleet), output))
+}
+
+/// What is wrong in the files themselves; without a fleet not even its settings can be read.
+fn of_files(problems: Problems, fleet: Option<&Fleet>, output: Format) -> Checked {
+    if !output.is_log() {
+        super::print_problems(&problems, "the fleet");
+    }
+    let good = fleet.is_some() && !problems.has_errors();
+    let summary = fleet.filter(|_| good).map(all_right).unwrap_or_default();
+    let found = Found::of_files("validate", &problems, fleet, &summary);
+    Checked { found, problems, blocked: Vec::new(), good, summary }
 }
 
 /// Tells what `plan` would refuse once these files are committed.
-fn check_as_plan(home: &Home, files: &[SourceFile]) -> Result<Checked, Failure> {
+fn check_as_plan(home: &Home, files: &[SourceFile], output: Format) -> Result<Checked, Failure> {
     let registries = Registries::new(Default::default());
     let planned = super::with_options(&registries, None, &[], Allowed::default(), |options| {
         publish::check(home, files, &options)
     })?;
-    super::print_problems(&planned.problems, "the fleet");
-    super::plan::print_refused(&planned);
     let blocked = planned.devices.iter().flat_map(Shown::blocked).filter(|one| !one.is_shown_as_problem());
     let blocked: Vec<_> = blocked.cloned().collect();
-    blocked.iter().for_each(|one| eprint!("{}", super::blocked_failure(one)));
-    Ok(Checked { good: !planned.is_refused(), problems: planned.problems, blocked, summary: String::new() })
+    if !output.is_log() {
+        super::print_problems(&planned.problems, "the fleet");
+        super::plan::print_refused(&planned);
+        blocked.iter().for_each(|one| eprint!("{}", super::blocked_failure(one)));
+    }
+    let good = !planned.is_refused();
+    let summary = if good { all_right(&planned.fleet) } else { String::new() };
+    let found = Found::of_planned("validate", &planned, &summary);
+    Ok(Checked { found, problems: planned.problems, blocked, good, summary })
+}
+
+fn all_right(fleet: &Fleet) -> String {
+    let (name, devices, deployments) = (text::line(&fleet.settings.name), fleet.devices.len(), fleet.deployments.len());
+    format!("{name}: {devices} devices, {deployments} deployments, all right\n")
 }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use repo_model::desired::Desired;
 use repo_model::envelope::{ComponentLock, DeploymentPolicy, DevicePolicy, EnvelopeDeployment, OnFailure, ValueFrom};
 use repo_model::margo::{ApplicationDeployment, Component, Parameter, ProfileType, Source};
-use repo_model::{ComponentName, FileTree, KeyText};
+use repo_model::{ComponentName, FileTree, KeyText, text};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -62,6 +62,19 @@ pub(super) fn of_deployment(
         all.extend(Difference::between("document", Some("as published".to_owned()), Some("rendered anew".to_owned())));
     }
     all
+}
+
+/// A difference as one line.
+pub fn difference_text(difference: &Difference) -> String {
+    let Difference { what, old, new } = difference;
+    let [what, old, new] = [Some(what), old.as_ref(), new.as_ref()].map(|part| part.map(|part| text::line(part)));
+    let what = what.unwrap_or_default();
+    match (old, new) {
+        (Some(old), Some(new)) => format!("{what}: {old} → {new}"),
+        (None, Some(new)) => format!("{what}: {new}"),
+        (Some(old), None) => format!("{what}: {old} → (none)"),
+        (None, None) => what,
+    }
 }
 
 fn of_application(old: Option<&ApplicationDeployment>, new: &ApplicationDeployment) -> Vec<Difference> {

@@ -5,9 +5,12 @@
 
 mod blocked;
 mod difference;
+mod groups;
 mod guard;
 mod packages;
 mod show;
+mod shown;
+mod statements;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,10 +27,13 @@ use crate::fleet::{Broken, Retired};
 use crate::render::{Artifact, Rendered, RenderedDeployment};
 
 pub use blocked::{Blocked, Code, blocked};
-pub use difference::{Difference, shown_component};
+pub use difference::{Difference, difference_text, shown_component};
+pub use groups::{Describe, Group, Part, groups};
 pub use guard::{Allowed, Guarded, of_fleet};
 pub use packages::{of_packages, parameter_rules, parameter_type};
-pub use show::{GONE, GONE_HINT, Shown, difference_text, summary, to_json, to_markdown, to_text};
+pub use show::{summary, to_json, to_text, to_text_of_each};
+pub use shown::{GONE, GONE_HINT, Shown};
+pub use statements::StatementKind;
 
 /// What would be done for one device.
 #[derive(Debug, Clone, PartialEq)]

@@ -13,7 +13,7 @@ use repo_model::{DeploymentName, DeviceId, error_chain};
 use serde::{Deserialize, Serialize};
 use wfm_git_host::accounts::AccountName;
 
-use super::error::{DeviceError, PublishError};
+use super::error::{ClockError, DeviceError, PublishError};
 use super::hints::innermost_hint;
 use super::locks::{NewKey, ResolveError};
 use super::outcome::{Done, Outcome};
@@ -57,7 +57,7 @@ fn of_error(code: Code, error: &(dyn Error + 'static)) -> Blocked {
 }
 
 /// Nothing new is published for a device because of this.
-fn of_device(device: &DeviceId, error: &DeviceError) -> Blocked {
+pub(super) fn of_device(device: &DeviceId, error: &DeviceError) -> Blocked {
     let code = match error {
         DeviceError::Repo(_) => Code::RepositoryUnusable,
         DeviceError::Serial(_) => Code::SerialRefused,
@@ -72,8 +72,13 @@ pub(super) fn of_artifact(error: &ResolveError) -> Blocked {
     Blocked { artifact: Some(error.artifact.to_string()), ..of_error(code, error) }
 }
 
+/// Nothing can be published for any device, because this machine's clock must be wrong.
+pub(super) fn of_clock(error: &ClockError) -> Blocked {
+    of_error(Code::ClockWrong, error)
+}
+
 /// Nothing can be published for any device.
-fn of_pass(error: &PublishError) -> Blocked {
+pub(super) fn of_pass(error: &PublishError) -> Blocked {
     let code = match error {
         PublishError::Clock(_) => Code::ClockWrong,
         PublishError::KeyNotAllowed { .. } => Code::KeyNotAllowed,

@@ -11,6 +11,7 @@ use super::error::{ClockError, DeviceError, PublishError};
 use super::locks::ResolveError;
 use super::rollout_progress::RolloutProgress;
 use super::tips::Tips;
+use crate::fleet::Fleet;
 use crate::mirror::{Each, MirrorError, Mirrored};
 use crate::plan::{Blocked, Shown};
 
@@ -22,6 +23,7 @@ pub(super) type Results = BTreeMap<DeviceId, Result<Done, DeviceError>>;
 pub struct Planned {
     /// The fleet commit; zeros of files that are no commit yet.
     pub commit: CommitId,
+    pub fleet: Fleet,
     /// What is wrong in the fleet.
     pub problems: Problems,
     /// Files of unknown identity, which keep everything from being removed.

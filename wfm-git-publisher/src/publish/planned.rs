@@ -10,7 +10,7 @@ use repo_model::{DeviceId, error_chain};
 use super::clock;
 use super::decide::{Compared, DeviceDecision, FleetPlan, Step, compare};
 use super::error::{DeviceError, PublishError};
-use super::findings::Findings;
+use super::findings::{self, Findings};
 use super::fleet_at::{UsableFleet, check_covered, read, selected, undeclared, usable};
 use super::gone;
 use super::holds::NOTHING_HELD;
@@ -36,7 +36,7 @@ pub fn plan(home: &Home, source: &FleetRepo, rev: &str, options: &Options<'_>) -
     let commit = source.resolve(rev)?;
     let usable = read(source, commit, &rosters, options.threads)?;
     let origin = Origin::of(&source.commit(commit)?, None);
-    let mut planned = decided(home, &ledger, &rosters, &usable, origin, options)?;
+    let mut planned = decided(home, &ledger, &rosters, usable, origin, options)?;
     planned.not_covered = check_covered(source, &ledger, commit, options.now).err();
     Ok(planned)
 }
@@ -44,7 +44,7 @@ pub fn plan(home: &Home, source: &FleetRepo, rev: &str, options: &Options<'_>) -
 /// What [`plan()`] would say of a fleet that was read already, of whichever commit.
 pub fn plan_read(home: &Home, reading: Reading, options: &Options<'_>) -> Result<Planned, PublishError> {
     let (ledger, rosters) = Control::read(home)?;
-    decided(home, &ledger, &rosters, &usable(reading, &rosters)?, Origin::none(), options)
+    decided(home, &ledger, &rosters, usable(reading, &rosters)?, Origin::none(), options)
 }
 
 /// What [`plan()`] would say of these files once they are committed; and what is wrong with what devices would get that
@@ -52,14 +52,15 @@ pub fn plan_read(home: &Home, reading: Reading, options: &Options<'_>) -> Result
 pub fn check(home: &Home, files: &[SourceFile], options: &Options<'_>) -> Result<Planned, PublishError> {
     let (ledger, rosters) = Control::read(home)?;
     let usable = usable(fleet::read_on(files, options.threads), &rosters)?;
-    let mut planned = decided(home, &ledger, &rosters, &usable, Origin::none(), options)?;
-    let fleet = &usable.fleet;
+    let mut planned = decided(home, &ledger, &rosters, usable, Origin::none(), options)?;
+    let fleet = &planned.fleet;
     let others = planned.devices.iter().filter(|shown| matches!(shown, Shown::NotEnrolled(_) | Shown::Failed(_)));
     let others = others.filter_map(|shown| fleet.devices.get(shown.device())).collect();
     let found = parallel::map(others, options.threads, |device| {
         (&device.id, render(fleet, device, Facts::default(), &Locks::new()).problems())
     });
-    planned.problems.extend(merged(found.iter().map(|(device, problems)| (*device, problems))));
+    let found = merged(found.iter().map(|(device, problems)| (*device, problems)));
+    planned.problems.extend(found);
     Ok(planned)
 }
 
@@ -67,66 +68,79 @@ fn decided(
     home: &Home,
     ledger: &Ledger,
     rosters: &Rosters,
-    UsableFleet { fleet, problems }: &UsableFleet,
+    UsableFleet { fleet, problems }: UsableFleet,
     origin: Origin,
     options: &Options<'_>,
 ) -> Result<Planned, PublishError> {
     let (up_to_date, findings) = (UpToDateIndex::read(home), Findings::read(home));
     let commit = origin.commit;
-    let pass = Pass::read_only(home, rosters, fleet, origin, options.now, &up_to_date);
+    let pass = Pass::read_only(home, rosters, &fleet, origin, options.now, &up_to_date);
     let unresolved = |device: &_, name: &_, artifact: &_| findings.of_artifact(device, name, artifact);
     let looked = pass.look(ledger, &unresolved, options);
     let holds = looked.as_ref().map_or(&NOTHING_HELD, |looked| &looked.holds);
     let inputs = pass.inputs(&ledger.locks, &unresolved, holds);
-    let devices = selected(fleet, options).into_iter().map(|device| ToDecide { device, known: None }).collect();
+    let devices = selected(&fleet, options).into_iter().map(|device| ToDecide { device, known: None }).collect();
     let (plan, _) = decide_all(&pass, devices, &inputs, ledger, options, |_, _| ());
     let new: Vec<_> = plan.devices.iter().filter(|one| one.is_new && one.plan.is_some()).collect();
     let new: Vec<_> = new.into_iter().filter_map(|one| fleet.devices.get(&one.device)).collect();
     let renamed = renamed::warnings(&pass, ledger, &new);
-    let mut all = problems.clone();
+    let mut all = problems;
     all.extend(renamed);
     all.extend(merged(plan.devices.iter().map(|one| (&one.device, &one.problems))));
-    all.extend(undeclared(home, fleet, &ledger.locks));
-    let mut planned = Planned {
-        commit,
-        problems: all,
-        unidentified: fleet.broken.unidentified.iter().cloned().collect(),
-        devices: Vec::new(),
-        rollouts: looked.as_ref().map(|looked| RolloutProgress::of(&looked.look)),
-        clock: clock::judge(home, fleet, ledger, rosters, options.now),
-        failed: Vec::new(),
-        not_covered: None,
-    };
-    show(plan, &pass, &findings, &mut planned);
+    all.extend(undeclared(home, &fleet, &ledger.locks));
+    let (mut devices, failed) = shown(plan, &pass, &findings);
     let asked = |device: &DeviceId| options.devices.as_ref().is_none_or(|only| only.contains(device));
-    let gone = gone::find(fleet, ledger).unwrap_or_default().into_iter().filter(asked);
+    let gone = gone::find(&fleet, ledger).unwrap_or_default().into_iter().filter(asked);
     let (retired, gone): (Vec<_>, Vec<_>) = gone.partition(|device| findings.retired.contains_key(device));
-    planned.devices.extend(retired.into_iter().map(Shown::Retired));
+    devices.extend(retired.into_iter().map(Shown::Retired));
     for device in gone {
         // One that can't be read is denied anyway.
         let account = gone::account(home, &device).unwrap_or_default().map(|name| name.to_string());
-        planned.devices.push(Shown::Gone(device, account));
+        devices.push(Shown::Gone(device, account));
     }
-    Ok(planned)
+    Ok(Planned {
+        commit,
+        problems: all,
+        unidentified: fleet.broken.unidentified.iter().cloned().collect(),
+        devices,
+        rollouts: looked.as_ref().map(|looked| RolloutProgress::of(&looked.look)),
+        clock: clock::judge(home, &fleet, ledger, rosters, options.now),
+        failed,
+        not_covered: None,
+        fleet,
+    })
 }
 
-/// Puts what there is to show of each device, in words that need no carrying out, into the plan.
-fn show(plan: FleetPlan, pass: &Pass<'_>, findings: &Findings, planned: &mut Planned) {
+impl Planned {
+    /// What keeps something from being published and is no problem in a file: of the whole fleet, then of its devices.
+    pub fn refusals(&self) -> Vec<Blocked> {
+        let clock = self.clock.iter().map(findings::of_clock);
+        let all = clock.chain(self.not_covered.iter().map(findings::of_pass));
+        let failed = self.failed.iter().map(|(device, error)| findings::of_device(device, error));
+        let blocked = self.devices.iter().flat_map(Shown::blocked).filter(|one| !one.is_shown_as_problem());
+        all.chain(failed).chain(blocked.cloned()).collect()
+    }
+}
+
+/// What there is to show of each device, in words that need no carrying out; and which can't be compared, and why.
+fn shown(plan: FleetPlan, pass: &Pass<'_>, findings: &Findings) -> (Vec<Shown>, Vec<(DeviceId, DeviceError)>) {
+    let (mut devices, mut failed) = (Vec::new(), Vec::new());
     for decision in plan.devices {
         let blocked: Vec<_> = decision.all_blocked().into_iter().map(|one| findings.since(one)).collect();
         let DeviceDecision { device, plan, step, .. } = decision;
-        planned.devices.push(match (step, plan) {
+        devices.push(match (step, plan) {
             _ if !pass.fleet.devices.contains_key(&device) => Shown::Broken(device),
             (Ok(Step::UpToDate { serial }), _) => Shown::UpToDate(device, serial),
             (Ok(Step::Retired), _) => Shown::Retired(device),
             (Ok(_) | Err(DeviceError::Guarded(_)), Some(plan)) => Shown::Plan(plan, blocked),
             (Ok(_), None) => Shown::NotEnrolled(device),
             (Err(error), _) => {
-                planned.failed.push((device.clone(), error));
+                failed.push((device.clone(), error));
                 Shown::Failed(device)
             }
         });
     }
+    (devices, failed)
 }
 
 /// What is known of each device of these files of the fleet that is asked about, for `work`, on so many threads; with what is

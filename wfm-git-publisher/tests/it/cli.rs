@@ -27,8 +27,9 @@ fn a_fleet_from_nothing_to_a_published_device() {
     run(&["device", "enroll", "press-01", &line]).good();
     let plan = run(&["plan"]);
     let expected = format!(
-        "press-01: first desired state\n  + hello\n      application: hello\n      component hello: oci://{0}/hello:1.0.0, timeout 120 s\n      \
-         greeting: \"hello from the press\"\n      interval: 5\n      oci://{0}/hello:1.0.0: `publish` finds out which bytes these are\n",
+        "press-01: first desired state\n+ hello\n    application: hello\n    component hello: oci://{0}/hello:1.0.0, timeout 120 s\n    \
+         greeting: \"hello from the press\"\n    interval: 5\n    oci://{0}/hello:1.0.0: `publish` finds out which bytes these are\n    \
+         on press-01\n",
         registry.host
     );
     assert!(plan.out.contains(&expected), "{}", plan.out);
@@ -41,7 +42,7 @@ fn a_fleet_from_nothing_to_a_published_device() {
     let plan = run(&["plan"]);
     assert_eq!(
         plan.good(),
-        "packer-01: not enrolled yet, nothing is published for it\npress-02: not enrolled yet, nothing is published for it\n0 devices to change, 1 unchanged, 2 not enrolled\n"
+        "packer-01, press-02: not enrolled yet, nothing is published for it\n0 devices to change, 1 unchanged, 2 not enrolled\n"
     );
     let repo = lab.dir().join("plant.wfm/devices/press-01.git");
     let envelope = repo_testkit::git::git(&repo, &["show", "desired:envelope.json"]);
@@ -146,22 +147,22 @@ fn a_plan_shows_each_value_old_and_new() {
     assert_eq!(plan.code, Some(3));
     assert_eq!(
         plan.out,
-        "packer-01: after serial 1
-  ~ hello
-      interval: 10 → 12
-      token: file hello-token of the device
-  + second
-      application: hello
-      component hello: oci://registry.example/hello:1.0.0, timeout 120 s
-      greeting: \"servus\"
-      interval: 5
-      archive of hello: sha256:3f3eb4c3f8a0e1fe5a0e2ba9aa7a5b2f4fd3e7ef8db77d31bd2fc6e9e2a7aaf5
-  ~ policy report: 300 s → 3600 s
-press-01: after serial 1
-  ~ hello
-      greeting: \"hello from the press\" → \"1.10\"
-      token: file hello-token of the device
-  ~ policy report: 300 s → 3600 s
+        "~ hello
+    interval: 10 → 12
+    on packer-01
+    token: file hello-token of the device
+    on packer-01, press-01
+    greeting: \"hello from the press\" → \"1.10\"
+    on press-01
++ second
+    application: hello
+    component hello: oci://registry.example/hello:1.0.0, timeout 120 s
+    greeting: \"servus\"
+    interval: 5
+    archive of hello: sha256:3f3eb4c3f8a0e1fe5a0e2ba9aa7a5b2f4fd3e7ef8db77d31bd2fc6e9e2a7aaf5
+    on packer-01
+~ policy report: 300 s → 3600 s
+    on packer-01, press-01
 press-02: not enrolled yet, nothing is published for it
 2 devices to change, 0 unchanged, 1 not enrolled
 "

@@ -112,7 +112,7 @@ fn a_tip_that_lags_is_replaced_even_if_it_means_the_same() {
     let lost = continues(&lab);
     copy(&backup, &lab.repo("press-01"));
     let plan = lab.run(&["plan"]);
-    let expected = "  ~ published anew: its repository was restored, and doesn't know serial 3";
+    let expected = "~ published anew: its repository was restored, and doesn't know serial 3";
     assert!(plan.code == Some(3) && plan.out.contains(expected), "{}", plan.out);
     lab.publish_all();
     assert_eq!((lab.serial("press-01"), lab.trailer("press-01", Trailer::Continues)), (4, lost));

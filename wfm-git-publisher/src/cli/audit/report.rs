@@ -12,6 +12,7 @@ use repo_model::report::Condition;
 use repo_model::{DeviceId, text};
 use serde_json::{Value, json};
 
+use super::super::escaped;
 use super::Scope;
 use crate::audit::{Audit, Change, Decided, Level, Record, Transition, UNPROVEN, Wave, decisions};
 use crate::error::{Failure, USER};
@@ -353,10 +354,7 @@ fn markdown(sections: &[Section]) -> String {
 }
 
 fn html(sections: &[Section]) -> String {
-    let escaped = |cell: &str| {
-        let cell = text::cell(cell).replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
-        cell.replace('"', "&quot;").replace('\'', "&#39;")
-    };
+    let escaped = |cell: &str| escaped(&text::cell(cell));
     let mut page =
         "<!DOCTYPE html>\n<meta charset=\"utf-8\">\n<title>Audit report</title>\n<h1>Audit report</h1>\n".to_owned();
     for Section { title, head, rows } in sections {

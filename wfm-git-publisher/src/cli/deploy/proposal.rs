@@ -180,7 +180,7 @@ impl Proposal<'_> {
         }
         if let Some(planned) = &judged.planned {
             let rollouts = planned.rollouts.as_ref().map(RolloutProgress::to_text).unwrap_or_default();
-            let _ = write!(page, "\n{rollouts}{}", to_text(&planned.devices));
+            let _ = write!(page, "\n{rollouts}{}", to_text(&planned.devices, &planned.fleet));
         }
         page
     }

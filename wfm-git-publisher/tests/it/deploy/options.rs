@@ -71,7 +71,7 @@ fn without_a_person_and_without_yes_the_plan_is_shown_and_nothing_is_written() {
     let ran = lab.run(ALL);
     assert!(ran.out.starts_with("pump: pump@1.0.0 on 2 devices: press-01, press-02\n"), "{}", ran.out);
     assert!(ran.out.contains("  press-01 isn't known to run it: it hasn't reported its capabilities\n"), "{}", ran.out);
-    assert!(ran.out.contains("press-01: first desired state"), "{}", ran.out);
+    assert!(ran.out.contains("press-01, press-02: first desired state"), "{}", ran.out);
     let said = ran.failed(1);
     assert!(said.starts_with("warning: deployments/pump.yaml: on `press-01` and `press-02`: waits until"), "{said}");
     assert!(said.ends_with("\nerror: nothing is written\nhint: --yes writes it without asking\n"), "{said}");

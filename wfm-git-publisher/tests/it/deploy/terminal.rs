@@ -40,7 +40,7 @@ fn a_person_is_asked_shown_the_plan_and_asked_whether_it_is_meant() {
         "    ! no device has these labels\n",
         "    1 device: press-01\n",
         "    2 devices: press-01, press-02\n",
-        "press-01: first desired state",
+        "press-01, press-02: first desired state",
         "Write deployments/pump.yaml and commit it? [y/N]",
     ] {
         assert!(page.contains(expected), "{expected}\nin\n{page}");
