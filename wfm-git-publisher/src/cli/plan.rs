@@ -26,6 +26,8 @@ use crate::repos::{CoverageError, Registries};
 ///   wfm-git-publisher plan --each
 ///   wfm-git-publisher plan --output markdown > comment.md
 ///   wfm-git-publisher plan --output json | jq '.devices[] | select(.state == "changed")'
+///
+/// The other forms are for pipelines: docs/pipelines.md.
 #[derive(Debug, clap::Args)]
 #[command(verbatim_doc_comment)]
 pub(super) struct Args {

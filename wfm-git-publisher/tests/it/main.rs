@@ -36,6 +36,7 @@ mod hosted_paths;
 mod labels;
 mod meaning;
 mod metrics;
+mod pipelines;
 mod plans;
 mod registry;
 mod remote;
