@@ -4,9 +4,11 @@ mod trailer;
 
 use std::fmt;
 
+use serde::Serialize;
+
 pub use trailer::Trailer;
 
-use crate::{Branch, DeviceId, Digest, FleetId};
+use crate::{Branch, DeploymentId, DeviceId, Digest, FleetId};
 
 /// The largest subject and body together, in bytes; trailers are not counted.
 pub const MAX_TEXT: usize = 1024;
@@ -74,6 +76,21 @@ impl Message {
         self.trailers.iter().filter(move |(name, _)| name == key.as_ref()).map(|(_, value)| value.as_str())
     }
 
+    /// What it says on `desired` of each deployment that it changes; what isn't in the form of the contract is left out.
+    pub fn deployment_changes(&self) -> impl Iterator<Item = DeploymentChange<'_>> {
+        self.all(Trailer::Deployment).filter_map(DeploymentChange::parse)
+    }
+
+    /// The waves that released something of a commit of `desired`; likewise.
+    pub fn waves(&self) -> impl Iterator<Item = Wave> {
+        self.all(Trailer::Rollout).filter_map(Wave::parse)
+    }
+
+    /// What a commit of `status` says that changed; likewise.
+    pub fn transitions(&self) -> impl Iterator<Item = Transition<'_>> {
+        self.all(Trailer::State).filter_map(Transition::parse)
+    }
+
     /// The first of the trailers `Kind`, `Fleet` and `Device` that doesn't stand once with the value of this branch of this
     /// device, and that value. `None` if the commit belongs there.
     pub fn wrong_identity(
@@ -103,6 +120,66 @@ impl Message {
         let mut lines = head.lines();
         let subject = lines.next().unwrap_or_default().to_owned();
         Self { subject, body: lines.filter(|line| !line.is_empty()).map(str::to_owned).collect(), trailers }
+    }
+}
+
+/// A value of the trailer `Deployment`: what a commit of `desired` does to a deployment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DeploymentChange<'a> {
+    /// `add`, `change` or `remove`.
+    pub word: &'a str,
+    /// What operators call it.
+    pub name: &'a str,
+    pub id: DeploymentId,
+    /// The commit of the fleet that it is from.
+    pub fleet_commit: &'a str,
+}
+
+impl<'a> DeploymentChange<'a> {
+    fn parse(value: &'a str) -> Option<Self> {
+        let [word, name, id, fleet_commit] = value.split(' ').collect::<Vec<_>>()[..] else { return None };
+        Some(Self { word, name, id: id.parse().ok()?, fleet_commit })
+    }
+}
+
+/// A value of the trailer `Rollout`: a wave of a rollout, by the publisher's word.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub struct Wave {
+    pub rollout: u32,
+    /// From 1; the last one is everybody whom no other wave names.
+    pub wave: u32,
+}
+
+impl Wave {
+    fn parse(value: &str) -> Option<Self> {
+        let (rollout, wave) = value.split_once(' ')?;
+        Some(Self { rollout: rollout.parse().ok()?, wave: wave.parse().ok()? })
+    }
+}
+
+/// A value of the trailer `State`: a change of a state on `status`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Transition<'a> {
+    pub deployment: DeploymentId,
+    /// `*` is the deployment as a whole.
+    pub component: &'a str,
+    pub from: &'a str,
+    pub to: &'a str,
+    /// Why, as an error code.
+    pub code: Option<&'a str>,
+}
+
+impl<'a> Transition<'a> {
+    fn parse(value: &'a str) -> Option<Self> {
+        let words: Vec<_> = value.split(' ').collect();
+        let [what, from, ">", to, ref rest @ ..] = words[..] else { return None };
+        let (id, component) = what.split_once('/')?;
+        Some(Self { deployment: id.parse().ok()?, component, from, to, code: rest.first().copied() })
+    }
+
+    /// Whether it is of the deployment as a whole.
+    pub fn is_whole(&self) -> bool {
+        self.component == "*"
     }
 }
 
@@ -235,6 +312,24 @@ mod tests {
         assert_eq!(foreign(&message), Some((Trailer::Kind, "heartbeat".to_owned())));
         let twice = message.trailer(Trailer::Device, &device);
         assert_eq!(twice.wrong_identity("status", fleet, &device), Some((Trailer::Device, "press-01".to_owned())));
+    }
+
+    #[test]
+    fn trailers_say_what_changes_what_released_it_and_what_came_of_it() {
+        let id = "8f14e45f-ceea-467f-9a5c-1d2c3b4a5968";
+        let message = Message::new("x")
+            .trailer(Trailer::Deployment, format!("change hello {id} 4be1"))
+            .trailer(Trailer::Deployment, format!("change hello {id}"))
+            .trailer(Trailer::Rollout, "12 2")
+            .trailer(Trailer::Rollout, "12")
+            .trailer(Trailer::State, format!("{id}/* installing > failed compose-failed"))
+            .trailer(Trailer::State, format!("{id}/web none > pending"))
+            .trailer(Trailer::State, format!("{id}/web pending"));
+        let changes: Vec<_> = message.deployment_changes().map(|one| (one.word, one.name, one.fleet_commit)).collect();
+        assert_eq!(changes, [("change", "hello", "4be1")]);
+        assert_eq!(message.waves().collect::<Vec<_>>(), [Wave { rollout: 12, wave: 2 }]);
+        let steps: Vec<_> = message.transitions().map(|one| (one.is_whole(), one.from, one.to, one.code)).collect();
+        assert_eq!(steps, [(true, "installing", "failed", Some("compose-failed")), (false, "none", "pending", None)]);
     }
 
     #[test]

@@ -95,8 +95,7 @@ pub(super) fn desired(
 
 /// The highest number of a rollout by which something of a `desired` commit was released; 0 without any.
 pub(super) fn rollout_number(message: &Message) -> u32 {
-    let numbers = message.all(Trailer::Rollout).filter_map(|one| one.split(' ').next()?.parse().ok());
-    numbers.max().unwrap_or(0)
+    message.waves().map(|wave| wave.rollout).max().unwrap_or(0)
 }
 
 fn subject(plan: &DevicePlan, cause: Option<&str>) -> String {

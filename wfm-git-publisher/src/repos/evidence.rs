@@ -169,8 +169,7 @@ impl Held<'_> {
 
     /// Whether a commit of `status` tells a transition of one of them.
     fn has_transition(&self, message: &Message) -> bool {
-        let mut states = message.all(Trailer::State).filter_map(|state| state.split_once('/'));
-        states.any(|(id, _)| id.parse().is_ok_and(|id| self.names.contains_key(&id)))
+        message.transitions().any(|step| self.names.contains_key(&step.deployment))
     }
 
     /// Every component of them that the state has, and what else the device speaks of.
