@@ -2,6 +2,7 @@
 
 mod health;
 mod rollouts;
+mod trace;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::AtomicBool;
@@ -27,6 +28,9 @@ use crate::rollout::silence;
 
 pub use health::{Counts, Health, Summary};
 pub use rollouts::{DeviceRow, RolloutStatus, rollout, rollout_words, rollouts};
+pub use trace::{
+    Arrival, DeviceTrace, Moment, RolloutTrace, Trace, TraceError, TraceState, TraceSummary, WaveTrace, trace,
+};
 
 /// The word for what can't be read in this publisher's own copy.
 pub const UNREADABLE: &str = "unreadable";

@@ -18,6 +18,7 @@ pub mod sbom;
 mod singles;
 mod states;
 mod status;
+mod timeline;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
@@ -34,8 +35,9 @@ pub use decisions::{Decided, DecisionsError, decisions};
 pub use desired::Package;
 use finding::{DEVICE_TWICE, NAME_MISMATCH, REPOSITORY_MISSING};
 pub use finding::{Finding, Found, Kind, Level};
-pub use record::{Change, Record, Run, RunComponent, Seen, Transition, Wave};
+pub use record::{Adoption, Change, Ended, Record, Run, RunComponent, Seen, Transition};
 use repository::Audited;
+pub use timeline::{Event, What};
 
 use crate::parallel;
 

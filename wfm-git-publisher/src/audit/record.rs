@@ -1,10 +1,11 @@
 //! What believed commits say, for people: who changed what, what ran since when, and what went wrong.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use repo_git::CommitId;
 use repo_model::margo::State;
+use repo_model::message::{self, Wave};
 use repo_model::report::{ClosedGate, Condition, Status};
 use repo_model::{ComponentName, DeploymentId, Digest, KeyText, Trailer};
 use serde::Serialize;
@@ -20,11 +21,16 @@ pub struct Record {
     pub runs: Vec<Run>,
     /// What the components were made of that ran.
     pub components: Vec<RunComponent>,
+    /// The states that the device said that it accepted.
+    pub adoptions: Vec<Adoption>,
     pub transitions: Vec<Transition>,
     /// Conditions when they were new.
     pub conditions: Vec<Seen<Condition>>,
     /// Gates when they were found closed.
     pub gates: Vec<Seen<ClosedGate>>,
+    /// Of each commit of `status` that is told of here: its place in the line, and the highest serial that was answered by then.
+    #[serde(skip)]
+    pub(super) places: BTreeMap<CommitId, (usize, u64)>,
     #[serde(skip)]
     before: Before,
 }
@@ -32,8 +38,14 @@ pub struct Record {
 /// What the last report said.
 #[derive(Debug, Clone, Default, PartialEq)]
 struct Before {
-    conditions: Vec<Condition>,
-    gates: BTreeSet<(Option<DeploymentId>, String, Timestamp)>,
+    /// The commit of `desired` that it has.
+    adopted: Option<String>,
+    /// The highest serial that it answered.
+    serial: u64,
+    /// By type and reason, which of `conditions` they are.
+    conditions: BTreeMap<(String, String), Vec<usize>>,
+    /// Which of `gates` they are.
+    gates: BTreeMap<(Option<DeploymentId>, String, Timestamp), Vec<usize>>,
     /// What operators call deployments.
     names: BTreeMap<DeploymentId, String>,
     /// Which of `runs` goes on.
@@ -48,6 +60,7 @@ struct Before {
 pub struct Change {
     pub time: Timestamp,
     pub commit: CommitId,
+    pub subject: String,
     pub serial: u64,
     /// The author of the commit, who is the operator where one alone had part in it: by the publisher's word.
     pub author: String,
@@ -67,14 +80,6 @@ pub struct Change {
     pub deployments: Vec<(String, String, String)>,
     /// The waves that released any of it; none for what needed no rollout.
     pub rollouts: Vec<Wave>,
-}
-
-/// A wave of a rollout, by the publisher's word.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-pub struct Wave {
-    pub rollout: u32,
-    /// From 1; the last one is everybody whom no other wave names.
-    pub wave: u32,
 }
 
 /// A deployment in one version, from when the device said that it was installed to when it said something else.
@@ -107,6 +112,17 @@ pub struct RunComponent {
     pub until: Option<Timestamp>,
 }
 
+/// A state that the device said that it accepted.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Adoption {
+    pub time: Timestamp,
+    pub commit: CommitId,
+    pub serial: u64,
+    /// Its commit on `desired`.
+    pub desired: String,
+}
+
 /// A change of a state.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -127,8 +143,17 @@ pub struct Transition {
 pub struct Seen<T> {
     pub time: Timestamp,
     pub commit: CommitId,
+    /// When a report didn't say it any more; absent while it goes on, as far as the device said.
+    pub ended: Option<Ended>,
     #[serde(flatten)]
     pub what: T,
+}
+
+/// The end of something that reports said.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Ended {
+    pub time: Timestamp,
+    pub commit: CommitId,
 }
 
 impl Record {
@@ -137,19 +162,13 @@ impl Record {
         for (id, (name, _)) in &published.deployments {
             self.before.names.insert(*id, name.clone());
         }
-        let deployments = told.message.all(Trailer::Deployment).filter_map(|trailer| {
-            let mut words = trailer.split(' ');
-            let (kind, name, id) = (words.next()?, words.next()?, words.next()?.parse::<DeploymentId>().ok()?);
-            Some((kind.to_owned(), name.to_owned(), published.versions(id)))
-        });
+        let deployments = told.message.deployment_changes();
+        let deployments = deployments.map(|one| (one.word.to_owned(), one.name.to_owned(), published.versions(one.id)));
         let said = |key: Trailer| told.message.get(key).map(str::to_owned);
-        let rollouts = told.message.all(Trailer::Rollout).filter_map(|trailer| {
-            let (rollout, wave) = trailer.split_once(' ')?;
-            Some(Wave { rollout: rollout.parse().ok()?, wave: wave.parse().ok()? })
-        });
         self.changes.push(Change {
             time: time(told),
             commit: told.id,
+            subject: told.message.subject().to_owned(),
             serial: published.named.serial,
             author: told.author.clone(),
             publisher_key: told.signer.as_ref().ok().cloned(),
@@ -159,37 +178,42 @@ impl Record {
             continues: said(Trailer::Continues),
             retired: published.retired,
             deployments: deployments.collect(),
-            rollouts: rollouts.collect(),
+            rollouts: told.message.waves().collect(),
         });
     }
 
     /// Adds a believed commit of `status`, and the state that it answers.
     pub(super) fn report(&mut self, told: &Told<'_>, status: &Status, answers: Option<&Published>) {
-        for trailer in told.message.all(Trailer::State) {
-            self.step(told, trailer, answers);
+        for step in told.message.transitions() {
+            self.step(told, &step, answers);
         }
         self.end(time(told), status);
         self.lock(status);
-        let at = (time(told), told.id);
-        let conditions = std::mem::replace(&mut self.before.conditions, status.syncer.conditions.clone());
-        let is_new =
-            |one: &&Condition| !conditions.iter().any(|old| (&old.kind, &old.reason) == (&one.kind, &one.reason));
-        let new = status.syncer.conditions.iter().filter(is_new).cloned();
-        self.conditions.extend(new.map(|what| Seen { time: at.0, commit: at.1, what }));
+        let at = Ended { time: time(told), commit: told.id };
+        self.adopt(at, status);
+        let Before { conditions, gates, .. } = &mut self.before;
+        let key = |one: &Condition| (one.kind.clone(), one.reason.clone());
+        see(&mut self.conditions, conditions, &status.syncer.conditions, key, at);
         let key = |gate: &ClosedGate| (gate.deployment, gate.code.clone(), gate.since);
-        let now = status.syncer.gates.iter().map(key).collect();
-        let gates = std::mem::replace(&mut self.before.gates, now);
-        let new = status.syncer.gates.iter().filter(|gate| !gates.contains(&key(gate))).cloned();
-        self.gates.extend(new.map(|what| Seen { time: at.0, commit: at.1, what }));
+        see(&mut self.gates, gates, &status.syncer.gates, key, at);
     }
 
-    fn step(&mut self, told: &Told<'_>, trailer: &str, answers: Option<&Published>) {
-        let words: Vec<_> = trailer.split(' ').collect();
-        let [what, from, ">", to, ref rest @ ..] = words[..] else { return };
-        let Some((id, component)) = what.split_once('/') else { return };
-        let Ok(id) = id.parse::<DeploymentId>() else { return };
-        let (time, deployment, is_installed) = (time(told), self.name(id), to == State::Installed.as_str());
-        if component == "*" {
+    fn adopt(&mut self, at: Ended, status: &Status) {
+        let Ended { time, commit } = at;
+        let adopted = status.adopted();
+        let before = std::mem::replace(&mut self.before.adopted, adopted.map(|adopted| adopted.commit.clone()));
+        if let Some(adopted) = adopted.filter(|adopted| before.as_ref() != Some(&adopted.commit)) {
+            self.before.serial = self.before.serial.max(adopted.serial);
+            let (serial, desired) = (adopted.serial, adopted.commit.clone());
+            self.adoptions.push(Adoption { time, commit, serial, desired });
+        }
+        self.places.insert(commit, (self.places.len(), self.before.serial));
+    }
+
+    fn step(&mut self, told: &Told<'_>, step: &message::Transition<'_>, answers: Option<&Published>) {
+        let (id, time, deployment) = (step.deployment, time(told), self.name(step.deployment));
+        let is_installed = step.to == State::Installed.as_str();
+        if step.is_whole() {
             if let Some(run) = self.before.running.remove(&id).and_then(|index| self.runs.get_mut(index)) {
                 run.until = Some(time);
             }
@@ -201,7 +225,7 @@ impl Record {
                 let (since, until) = (time, None);
                 self.runs.push(Run { deployment, deployment_id: id, versions, serial, desired, since, until });
             }
-        } else if let Ok(component) = component.parse::<ComponentName>() {
+        } else if let Ok(component) = step.component.parse::<ComponentName>() {
             let key = (id, component.clone());
             let index = self.before.running_components.remove(&key);
             if let Some(run) = index.and_then(|index| self.components.get_mut(index)) {
@@ -214,9 +238,15 @@ impl Record {
                 self.components.push(RunComponent { deployment, component, package, images, since, until });
             }
         }
-        let (from, to, component) = (from.to_owned(), to.to_owned(), component.to_owned());
-        let code = rest.first().map(|code| (*code).to_owned());
-        self.transitions.push(Transition { time, commit: told.id, deployment, component, from, to, code });
+        self.transitions.push(Transition {
+            time,
+            commit: told.id,
+            deployment,
+            component: step.component.to_owned(),
+            from: step.from.to_owned(),
+            to: step.to.to_owned(),
+            code: step.code.map(str::to_owned),
+        });
     }
 
     /// What isn't installed any more has ended, also where no transition says so: a new installation tells none.
@@ -260,6 +290,7 @@ impl Record {
     pub fn between(mut self, from: Timestamp, to: Timestamp) -> Self {
         let is_in = |time: Timestamp| (from..to).contains(&time);
         self.changes.retain(|one| is_in(one.time));
+        self.adoptions.retain(|one| is_in(one.time));
         self.transitions.retain(|one| is_in(one.time));
         self.conditions.retain(|one| is_in(one.time));
         self.gates.retain(|one| is_in(one.time));
@@ -267,6 +298,29 @@ impl Record {
         self.runs.retain(|one| ran(one.since, one.until));
         self.components.retain(|one| ran(one.since, one.until));
         self
+    }
+}
+
+/// Adds what is said now and wasn't before, and ends what isn't said any more. `open` are the places of what was said before.
+fn see<T: Clone, K: Ord>(
+    seen: &mut Vec<Seen<T>>,
+    open: &mut BTreeMap<K, Vec<usize>>,
+    now: &[T],
+    key: impl Fn(&T) -> K,
+    at: Ended,
+) {
+    let before = std::mem::take(open);
+    for what in now {
+        let key = key(what);
+        let known = before.get(&key);
+        let places = open.entry(key).or_insert_with(|| known.cloned().unwrap_or_default());
+        if known.is_none() {
+            places.push(seen.len());
+            seen.push(Seen { time: at.time, commit: at.commit, ended: None, what: what.clone() });
+        }
+    }
+    for place in before.into_iter().filter(|(key, _)| !open.contains_key(key)).flat_map(|(_, places)| places) {
+        seen[place].ended = Some(at);
     }
 }
 

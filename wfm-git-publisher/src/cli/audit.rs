@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use repo_model::{DeviceId, Digest};
+pub(super) use report::{agreed_by, agreement_json};
 use serde_json::json;
 
 use super::OutputArgs;

@@ -11,6 +11,8 @@ mod device;
 mod enroll;
 mod explain;
 mod formats;
+mod grouped;
+mod history;
 mod hook;
 mod init;
 mod label;
@@ -28,6 +30,7 @@ mod signers;
 mod ssh;
 mod status;
 mod token;
+mod trace;
 mod trust;
 mod validate;
 
@@ -112,6 +115,8 @@ enum Command {
     App(app::Command),
     Deploy(deploy::Args),
     Status(status::Args),
+    Trace(trace::Args),
+    History(history::Args),
     #[command(subcommand)]
     Rollout(rollout::Command),
     Approve(approve::Args),
@@ -265,6 +270,8 @@ fn run(args: Args) -> Result<u8, Failure> {
         Command::App(command) => app::run(&place, command),
         Command::Deploy(args) => deploy::run(&place, &args),
         Command::Status(args) => status::run(&place, &args),
+        Command::Trace(args) => trace::run(&place, &args),
+        Command::History(args) => history::run(&place, &args),
         Command::Rollout(command) => rollout::run(&place, command),
         Command::Approve(args) => approve::run(&place, &args),
         Command::Backup(args) => backup::run(&place, &args),

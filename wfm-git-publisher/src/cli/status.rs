@@ -103,23 +103,33 @@ fn certificate(place: &Place) -> Result<Option<Timestamp>, Failure> {
 }
 
 /// What there is to say of the devices that were asked for.
-struct Seen {
-    fleet: Fleet,
-    commit: CommitId,
-    all: Vec<DeviceStatus>,
+pub(super) struct Seen {
+    pub(super) fleet: Fleet,
+    pub(super) commit: CommitId,
+    pub(super) all: Vec<DeviceStatus>,
 }
 
-impl Args {
-    fn see(&self, place: &Place) -> Result<Seen, Failure> {
+/// Which devices are looked at, and how.
+pub(super) struct Asked<'a> {
+    /// All of the fleet where none is named.
+    pub(super) devices: &'a [DeviceId],
+    pub(super) selector: Option<&'a Target>,
+    pub(super) rev: &'a str,
+    /// Whether no host is asked.
+    pub(super) cached: bool,
+}
+
+impl Asked<'_> {
+    pub(super) fn see(&self, place: &Place) -> Result<Seen, Failure> {
         let source = place.published_source()?;
-        let commit = source.resolve(&self.rev)?;
-        place.note_hosted(&self.rev, commit)?;
+        let commit = source.resolve(self.rev)?;
+        place.note_hosted(self.rev, commit)?;
         let reading = fleet::read_on(&source.files_on(commit, threads())?, threads());
         let Some(fleet) = reading.fleet else {
             return Err(Failure::new("the fleet can't be used").problems(&reading.problems));
         };
         let home = place.home()?;
-        let is_meant = super::meant(self.selector.as_ref())?;
+        let is_meant = super::meant(self.selector)?;
         let has_labels = |device: &DeviceId| match fleet.devices.get(device) {
             Some(device) => is_meant(device),
             None => self.selector.is_none(),
@@ -136,6 +146,13 @@ impl Args {
         let mut all = read(&home, &fleet, unreachable, threads(), Timestamp::now())?;
         all.retain(|status| asked(&status.device));
         Ok(Seen { fleet, commit, all })
+    }
+}
+
+impl Args {
+    fn see(&self, place: &Place) -> Result<Seen, Failure> {
+        let Self { devices, selector, rev, cached, .. } = self;
+        Asked { devices, selector: selector.as_ref(), rev, cached: *cached }.see(place)
     }
 
     /// Whether a device is one of those to be shown.
@@ -226,7 +243,7 @@ fn table(all: &[&DeviceStatus]) -> String {
 }
 
 /// What can't be published, one line for each.
-fn blocked_table(findings: &Findings, all: &[&DeviceStatus]) -> String {
+pub(super) fn blocked_table(findings: &Findings, all: &[&DeviceStatus]) -> String {
     let blocked: Vec<_> = findings.of_all().chain(all.iter().flat_map(|status| &status.blocked)).collect();
     if blocked.is_empty() {
         return String::new();
@@ -278,22 +295,29 @@ fn device_rows(status: &DeviceStatus) -> Vec<[String; 8]> {
         Membership::Enrolled if rows.is_empty() => rows.push(remark(String::new())),
         Membership::Enrolled => {}
     }
-    rows.extend(status.remarks.iter().cloned().map(&remark));
+    rows.extend(remarks(status).into_iter().map(&remark));
+    rows
+}
+
+/// What there is to say of a device as a whole.
+pub(super) fn remarks(status: &DeviceStatus) -> Vec<String> {
+    let gone = status.deployments.iter().filter(|row| row.desired.is_none()).count();
     let conditions = status.conditions.iter().map(|one| format!("{} {}: {}", one.kind, one.reason, one.message));
     let holds = status.gates.iter().filter(|gate| gate.code == ErrorCode::Held.as_str()).map(|gate| hold(gate, status));
     let asked = status.gates.iter().filter_map(|gate| Some(asked(gate, gate.set?, status)));
     let site = status.site.iter().flat_map(site);
     let doubts = status.doubts.iter().map(|doubt| format!("doubtful: {doubt}"));
     let hidden =
-        gone.len().checked_sub(MAX_GONE + 1).map(|more| format!("{} more that are gone, see --output json", more + 1));
+        gone.checked_sub(MAX_GONE + 1).map(|more| format!("{} more that are gone, see --output json", more + 1));
     // What a device says at length hides no doubt about it.
     let mut rest = hidden.into_iter().chain(doubts).chain(holds).chain(asked).chain(site).chain(conditions);
-    rows.extend(rest.by_ref().take(MAX_REMARKS).map(&remark));
+    let mut remarks = status.remarks.clone();
+    remarks.extend(rest.by_ref().take(MAX_REMARKS));
     let more = rest.count();
     if more > 0 {
-        rows.push(remark(format!("and {more} more, see --output json")));
+        remarks.push(format!("and {more} more, see --output json"));
     }
-    rows
+    remarks
 }
 
 /// What a person of the site is asked for, by the name that a word for it needs.
@@ -324,7 +348,7 @@ fn hold(gate: &ClosedGate, status: &DeviceStatus) -> String {
 }
 
 /// An age in its largest unit.
-fn shown_age(seconds: i64) -> String {
+pub(super) fn shown_age(seconds: i64) -> String {
     match seconds {
         ..60 => format!("{seconds}s"),
         60..3600 => format!("{}m", seconds / 60),

@@ -11,7 +11,7 @@ use crate::repos::{Home, HomeError};
 
 /// The newest commit of the fleet of which each device has everything that it can have.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct CoveredCommits {
+pub struct CoveredCommits {
     /// The commit of all devices but those in `further`; absent before the first complete pass.
     all: Option<CommitId>,
     /// What those have that are further, because a later commit couldn't be published for all.
@@ -22,7 +22,7 @@ impl CoveredCommits {
     pub(super) const NONE: Self = Self { all: None, further: BTreeMap::new() };
 
     /// What earlier passes left; nothing if that can't be read.
-    pub(super) fn read(home: &Home) -> Self {
+    pub fn read(home: &Home) -> Self {
         let text = std::fs::read_to_string(home.index().join(FILE)).unwrap_or_default();
         let mut lines = text.lines();
         let all = lines.next().and_then(|line| line.parse().ok());
@@ -44,7 +44,7 @@ impl CoveredCommits {
     }
 
     /// The commit of which this device has everything.
-    pub(super) fn of(&self, device: &DeviceId) -> Option<CommitId> {
+    pub fn of(&self, device: &DeviceId) -> Option<CommitId> {
         self.further.get(device).copied().or(self.all)
     }
 

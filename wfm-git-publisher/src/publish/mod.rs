@@ -48,6 +48,7 @@ mod tokens;
 mod up_to_date;
 
 pub use clock::check_clock;
+pub use covered::CoveredCommits;
 pub(crate) use decide::doubt;
 pub use error::{ClockError, DeviceError, PublishError};
 pub use findings::{Findings, Gone};

@@ -201,18 +201,11 @@ impl DeviceRepo {
 
     /// What is doubtful about the order of the newest commits of `status`, as far as they can be read.
     fn chain(&self, tip: CommitId) -> Vec<Doubt> {
-        let (mut commits, mut serials, mut next) = (Vec::new(), Vec::new(), Some(tip));
-        while let Some(commit) = next.filter(|_| commits.len() < MAX_CHAIN).and_then(|id| self.repo.commit(id).ok()) {
-            let message = Message::parse(&commit.message);
-            let serial = message.number(Trailer::Serial);
-            let before = || Epoch::of(&message).map(|epoch| epoch.previous);
-            next = commit.parents.first().copied().or_else(before);
-            serials.push(serial.unwrap_or(0));
-            commits.push(commit.id);
-        }
+        let steps: Vec<_> = self.line(tip).map_while(Result::ok).take(MAX_CHAIN).collect();
+        let serials: Vec<_> = steps.iter().map(|step| step.message.number(Trailer::Serial).unwrap_or(0)).collect();
         let present = report::newest_state(&serials);
         let link = |(commit, serial): (CommitId, u64)| Link { serial, instance: self.instance(commit) };
-        report::chain(&commits.into_iter().zip(serials).take(present).map(link).collect::<Vec<_>>())
+        report::chain(&steps.iter().map(|step| step.commit).zip(serials).take(present).map(link).collect::<Vec<_>>())
     }
 
     /// The epoch of `status` that the line with this tip begins; `None` for the first one, and where the line goes on from

@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use repo_git::durable::FileError;
-use repo_git::repo::Changes;
+use repo_git::repo::{Changes, Lineage};
 use repo_git::{
     Ancestry, Commit, CommitId, Entry, EntryKind, OpenError, PublicKey, ReadError, Repo, TreeError, TreeLimits,
 };
@@ -158,6 +158,11 @@ impl FleetRepo {
     pub fn is_old(&self, commit: CommitId) -> bool {
         let head = self.resolve("HEAD").ok().filter(|head| *head != commit);
         head.is_some_and(|head| matches!(self.repo.is_ancestor(commit, head), Ok(Ancestry::Yes)))
+    }
+
+    /// Which commits behind this one descend from which.
+    pub fn lineage(&self, tip: CommitId) -> Result<Lineage, SourceError> {
+        self.repo.lineage(tip).map_err(|source| SourceError::Commit { commit: tip, source })
     }
 
     pub fn commit(&self, id: CommitId) -> Result<Commit, SourceError> {

@@ -83,24 +83,30 @@ impl Serialize for Health {
 }
 
 /// How many there are of each, the worst first.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Counts(BTreeMap<Health, usize>);
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Counts<T: Ord = Health>(BTreeMap<T, usize>);
 
-impl FromIterator<Health> for Counts {
-    fn from_iter<I: IntoIterator<Item = Health>>(all: I) -> Self {
+impl<T: Ord> Default for Counts<T> {
+    fn default() -> Self {
+        Self(BTreeMap::new())
+    }
+}
+
+impl<T: Ord> FromIterator<T> for Counts<T> {
+    fn from_iter<I: IntoIterator<Item = T>>(all: I) -> Self {
         let mut counts = Self::default();
         all.into_iter().for_each(|one| counts.add(one));
         counts
     }
 }
 
-impl Counts {
-    pub fn add(&mut self, one: Health) {
+impl<T: Ord> Counts<T> {
+    pub fn add(&mut self, one: T) {
         *self.0.entry(one).or_default() += 1;
     }
 
-    pub fn of(&self, health: Health) -> usize {
-        self.0.get(&health).copied().unwrap_or_default()
+    pub fn of(&self, one: &T) -> usize {
+        self.0.get(one).copied().unwrap_or_default()
     }
 
     pub fn total(&self) -> usize {
@@ -108,16 +114,16 @@ impl Counts {
     }
 }
 
-impl fmt::Display for Counts {
+impl<T: Ord + fmt::Display> fmt::Display for Counts<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let words: Vec<_> = self.0.iter().rev().map(|(health, count)| format!("{count} {health}")).collect();
+        let words: Vec<_> = self.0.iter().rev().map(|(one, count)| format!("{count} {one}")).collect();
         f.write_str(&words.join(", "))
     }
 }
 
-impl Serialize for Counts {
+impl<T: Ord + Serialize> Serialize for Counts<T> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_map(self.0.iter().rev().map(|(health, count)| (health.as_str(), count)))
+        serializer.collect_map(self.0.iter().rev())
     }
 }
 
@@ -147,7 +153,7 @@ impl Summary {
 
     /// Whether every device that is enrolled is ready.
     pub fn is_ready(&self) -> bool {
-        self.health.of(Health::Ready) == self.devices
+        self.health.of(&Health::Ready) == self.devices
     }
 }
 

@@ -156,6 +156,17 @@ fn each_code_in_the_documentation_is_that_of_a_real_run() {
             let missing = code(&good(), &["alert", "test", "on-call"]);
             missing.min(code(&receiver("/bin/false"), &["alert", "test", "on-call"]))
         }),
+        ("trace", "it can be shown, whatever it shows", &|| code(&unfound(), &["trace"])),
+        ("trace", "with `--exit-code`: a device that the commit is for doesn't have it, or isn't heard", &|| {
+            code(&good(), &["trace", "--exit-code"])
+        }),
+        ("history", "all of the device's history can be believed", &|| code(&good(), &["history", "press-01"])),
+        ("history", "an audit finds something wrong in it", &|| {
+            let lab = good();
+            lab.git("press-01", &["tag", "v1", "desired"]);
+            code(&lab, &["history", "press-01"])
+        }),
+        ("history", "nothing was ever published for the device", &|| code(&good(), &["history", "press-99"])),
         ("rollout list", "it can be shown, whatever it shows", &|| code(&good(), &["rollout", "list"])),
         ("rollout show", "it can be shown, whatever it shows", &|| code(&stopped(), &["rollout", "show", "12"])),
         ("rollout show", "it stopped, and is watched", &|| code(&stopped(), &["rollout", "show", "12", "--watch"])),

@@ -158,3 +158,18 @@ fn every_touch_of_a_branch_gives_another_stamp() {
     git(&["symbolic-ref", "refs/heads/status", "refs/heads/desired"]);
     assert_eq!(look(now + 100), ([Some(two), Some(two)], None), "what a symbolic ref names moves without it");
 }
+
+#[test]
+fn a_lineage_knows_what_descends_from_what_across_merges() {
+    let corner = Corner::new();
+    let repo = corner.repo("r.git");
+    let file = tree(&[("f", "1")]);
+    let first = store(&repo, &file, &[], "first");
+    let [left, right] = ["left", "right"].map(|name| store(&repo, &file, &[first], name));
+    let merge = store(&repo, &file, &[left, right], "merge");
+    let other = store(&repo, &file, &[left], "not behind the tip");
+    let lineage = repo.lineage(merge).expect("readable");
+    assert_eq!(lineage.descendants(first), [first, left, right, merge].into());
+    assert_eq!(lineage.descendants(right), [right, merge].into());
+    assert_eq!(lineage.descendants(other), [other].into());
+}

@@ -8,13 +8,15 @@ use clap::ValueEnum;
 use jiff::Timestamp;
 use repo_git::CommitId;
 use repo_model::margo::State;
+use repo_model::message::Wave;
 use repo_model::report::Condition;
 use repo_model::{DeviceId, text};
 use serde_json::{Value, json};
 
 use super::super::escaped;
+use super::super::grouped::named;
 use super::Scope;
-use crate::audit::{Audit, Change, Decided, Level, Record, Transition, UNPROVEN, Wave, decisions};
+use crate::audit::{Audit, Change, Decided, Level, Record, Transition, UNPROVEN, decisions};
 use crate::error::{Failure, USER};
 use crate::repos::{Agreement, FleetRepo, Signature};
 
@@ -133,6 +135,13 @@ fn who(one: &Signature) -> String {
 }
 
 fn as_json((time, one): &(Timestamp, Agreement)) -> Value {
+    let mut value = agreement_json(one);
+    value["time"] = json!(time);
+    value
+}
+
+/// Who agreed to a commit of the fleet, for programs.
+pub(in crate::cli) fn agreement_json(one: &Agreement) -> Value {
     let signature = |one: &Signature| {
         json!({
             "commit": one.commit.to_string(), "person": one.person, "key": one.key.fingerprint(),
@@ -140,7 +149,6 @@ fn as_json((time, one): &(Timestamp, Agreement)) -> Value {
         })
     };
     json!({
-        "time": time,
         "fleetCommit": one.commit.to_string(),
         "covered": one.covered,
         "missing": one.missing,
@@ -148,14 +156,21 @@ fn as_json((time, one): &(Timestamp, Agreement)) -> Value {
     })
 }
 
+/// What somebody did to agree, and to which commit.
+fn did(one: &Signature) -> String {
+    format!("{} {}", if one.is_approval { "approved" } else { "signed" }, short(one.commit))
+}
+
+/// Who agreed, and how.
+pub(in crate::cli) fn agreed_by(one: &Signature) -> String {
+    format!("{} {}", who(one), did(one))
+}
+
 /// A row for each signature, and one where there is none.
 fn agreed_rows((time, one): &(Timestamp, Agreement)) -> Vec<[String; 6]> {
     let row =
         |who: String, key: String, how: String| [at(*time), short(one.commit), covered(one).to_owned(), who, key, how];
-    let signed = |signature: &Signature| {
-        let how = if signature.is_approval { "approved" } else { "signed" };
-        row(who(signature), signature.key.fingerprint(), format!("{how} {}", short(signature.commit)))
-    };
+    let signed = |signature: &Signature| row(who(signature), signature.key.fingerprint(), did(signature));
     let missing = one.missing.iter().map(|why| row("-".to_owned(), "-".to_owned(), why.clone()));
     let rows: Vec<_> = one.signatures.iter().map(signed).chain(missing).collect();
     if rows.is_empty() { vec![row("-".to_owned(), "-".to_owned(), "no signature".to_owned())] } else { rows }
@@ -248,9 +263,7 @@ fn sections(
     let changes = all(records, |record| &record.changes).map(|(device, one)| change(device, one));
     let rollouts = waves(records).into_iter().map(
         |(Wave { rollout, wave }, Released { first, last, devices, deployments, commits })| {
-            let named: Vec<_> = devices.iter().take(MAX_NAMED).map(ToString::to_string).collect();
-            let more = devices.len().checked_sub(MAX_NAMED).filter(|more| *more > 0);
-            let named = named.join(", ") + &more.map(|more| format!(" and {more} more")).unwrap_or_default();
+            let named = named(&devices.iter().collect::<Vec<_>>());
             let words = |all: BTreeSet<String>| or_dash(Some(all.into_iter().collect::<Vec<_>>().join(", ")));
             let (count, what, commits) = (devices.len().to_string(), words(deployments), words(commits));
             [rollout.to_string(), wave.to_string(), at(first), at(last), count, named, what, commits]
@@ -284,9 +297,6 @@ fn sections(
     ];
     first.into_iter().chain(agreed).chain(decided).chain(rest).collect()
 }
-
-/// The most devices of a wave that are named.
-const MAX_NAMED: usize = 10;
 
 /// What a wave released.
 struct Released {
