@@ -3,6 +3,7 @@
 mod health;
 mod rollouts;
 mod trace;
+mod view;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::AtomicBool;
@@ -31,6 +32,7 @@ pub use rollouts::{DeviceRow, RolloutStatus, rollout, rollout_words, rollouts};
 pub use trace::{
     Arrival, DeviceTrace, Moment, RolloutTrace, Trace, TraceError, TraceState, TraceSummary, WaveTrace, trace,
 };
+pub use view::{DeviceView, RolloutPlace, view};
 
 /// The word for what can't be read in this publisher's own copy.
 pub const UNREADABLE: &str = "unreadable";

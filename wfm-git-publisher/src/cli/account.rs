@@ -344,7 +344,7 @@ fn write(path: &Path, issued: &Issued) -> Result<(), Failure> {
 }
 
 /// In which state an account is at this moment, for lists.
-fn state(account: &Account, now: Timestamp) -> &'static str {
+pub(super) fn state(account: &Account, now: Timestamp) -> &'static str {
     match account.secrets.last() {
         _ if account.revoked.is_some() => "revoked",
         None if account.certificate.is_some() => "certificate",

@@ -12,7 +12,7 @@ use wfm_git_host::accounts::Store;
 
 use super::app::devices::{AppsArgs, run_apps};
 use super::label::{LabelArgs, run as run_label};
-use super::{OutputArgs, Place, account, label, meant, pending, replace, retire, table};
+use super::{OutputArgs, Place, account, device_show, label, meant, pending, replace, retire, table};
 use crate::config::Config;
 use crate::error::{Failure, USER};
 use crate::fleet::{self, Device, Retired};
@@ -29,6 +29,7 @@ pub(super) enum Command {
     Replace(replace::ReplaceArgs),
     Retire(retire::RetireArgs),
     List(ListArgs),
+    Show(device_show::ShowArgs),
     Label(LabelArgs),
     Apps(AppsArgs),
     Pending(pending::PendingArgs),
@@ -195,6 +196,7 @@ pub(super) fn run(place: &Place, command: Command) -> Result<u8, Failure> {
         Command::Replace(args) => replace::run(place, args),
         Command::Retire(args) => retire::run(place, &args),
         Command::List(args) => run_list(place, &args),
+        Command::Show(args) => device_show::run(place, &args),
         Command::Label(args) => run_label(place, &args),
         Command::Apps(args) => run_apps(place, &args),
         Command::Pending(args) => pending::run(place, &args),

@@ -7,7 +7,9 @@ mod approve;
 mod audit;
 mod backup;
 mod deploy;
+mod deployment;
 mod device;
+mod device_show;
 mod enroll;
 mod explain;
 mod formats;
@@ -114,6 +116,8 @@ enum Command {
     #[command(subcommand)]
     App(app::Command),
     Deploy(deploy::Args),
+    #[command(subcommand)]
+    Deployment(deployment::Command),
     Status(status::Args),
     Trace(trace::Args),
     History(history::Args),
@@ -269,6 +273,7 @@ fn run(args: Args) -> Result<u8, Failure> {
         Command::Alert(command) => alert::run(&place, command),
         Command::App(command) => app::run(&place, command),
         Command::Deploy(args) => deploy::run(&place, &args),
+        Command::Deployment(command) => deployment::run(&place, command),
         Command::Status(args) => status::run(&place, &args),
         Command::Trace(args) => trace::run(&place, &args),
         Command::History(args) => history::run(&place, &args),

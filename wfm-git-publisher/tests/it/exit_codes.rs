@@ -167,6 +167,14 @@ fn each_code_in_the_documentation_is_that_of_a_real_run() {
             code(&lab, &["history", "press-01"])
         }),
         ("history", "nothing was ever published for the device", &|| code(&good(), &["history", "press-99"])),
+        ("device show", "it can be shown, whatever it shows", &|| code(&unfound(), &["device", "show", "press-01"])),
+        ("device show", "the device isn't in the fleet, and never was", &|| {
+            code(&good(), &["device", "show", "press-99"])
+        }),
+        ("deployment show", "it can be shown, whatever it shows", &|| {
+            code(&unfound(), &["deployment", "show", "hello"])
+        }),
+        ("deployment show", "the deployment isn't in the fleet", &|| code(&good(), &["deployment", "show", "other"])),
         ("rollout list", "it can be shown, whatever it shows", &|| code(&good(), &["rollout", "list"])),
         ("rollout show", "it can be shown, whatever it shows", &|| code(&stopped(), &["rollout", "show", "12"])),
         ("rollout show", "it stopped, and is watched", &|| code(&stopped(), &["rollout", "show", "12", "--watch"])),

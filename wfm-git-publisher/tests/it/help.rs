@@ -313,6 +313,8 @@ fn every_command_that_prints_has_json() {
         (&["device", "list"], "/devices/0/labels"),
         (&["alert", "list"], "/alerts"),
         (&["alert", "test", "on-call"], "/taken"),
+        (&["device", "show", "press-01"], "/status/health"),
+        (&["deployment", "show", "hello"], "/versions"),
         (&["device", "pending"], "/pending"),
         (&["enroll", "close"], "/until"),
         (

@@ -50,6 +50,7 @@ mod rollouts;
 mod schemas;
 mod secrets;
 mod service;
+mod show;
 mod signers;
 mod ssh;
 mod ssh_keys;
