@@ -1,6 +1,6 @@
 //! What a plan says of many devices, each thing once.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use repo_model::DeviceId;
 
@@ -11,7 +11,7 @@ use crate::fleet::{Fleet, counted};
 /// The most devices that are named one by one.
 const MAX_NAMED: usize = 3;
 
-/// The most values of one parameter that are told one by one.
+/// The most values of one parameter that are told although one device alone has them.
 const MAX_VALUES: usize = 5;
 
 /// One statement, and the devices that it is made of.
@@ -51,7 +51,7 @@ fn parts(said: &[(&DeviceId, Vec<Detail>)]) -> Vec<Part> {
             without.push((*device).clone());
         }
         for detail in details {
-            let text = detail.what.as_ref().and_then(|what| folded.get(what)).unwrap_or(&detail.text);
+            let text = folded.get(detail.text.as_str()).unwrap_or(&detail.text);
             let first = devices_of.len();
             devices_of.entry(text.clone()).or_insert((first, Vec::new())).1.push((*device).clone());
         }
@@ -71,20 +71,25 @@ fn parts(said: &[(&DeviceId, Vec<Detail>)]) -> Vec<Part> {
     parts
 }
 
-/// What is said instead of a value that is another one on most devices, by its name.
-fn folded(said: &[(&DeviceId, Vec<Detail>)]) -> BTreeMap<String, String> {
-    let mut values: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+/// What is said instead of the values that one device alone has, by what they say.
+fn folded<'a>(said: &'a [(&DeviceId, Vec<Detail>)]) -> BTreeMap<&'a str, String> {
+    let mut values: BTreeMap<&str, BTreeMap<&str, usize>> = BTreeMap::new();
     for detail in said.iter().flat_map(|(_, details)| details) {
         if let Some(what) = &detail.what {
-            values.entry(what).or_default().insert(&detail.text);
+            *values.entry(what).or_default().entry(&detail.text).or_default() += 1;
         }
     }
-    let many = values.into_iter().filter(|(_, values)| values.len() > MAX_VALUES);
-    many.map(|(what, values)| {
-        let example = values.first().copied().unwrap_or_default();
-        (what.to_owned(), format!("{example}, and {} other values (`plan --each` tells them)", values.len() - 1))
-    })
-    .collect()
+    let mut folded = BTreeMap::new();
+    for values in values.into_values() {
+        let own: Vec<_> = values.into_iter().filter(|(_, devices)| *devices == 1).map(|(text, _)| text).collect();
+        if let [example, others @ ..] = own.as_slice()
+            && own.len() > MAX_VALUES
+        {
+            let text = format!("{example}, and {} other values (`plan --each` tells them)", others.len());
+            folded.extend(own.iter().map(|one| (*one, text.clone())));
+        }
+    }
+    folded
 }
 
 /// Tells devices by what they have in common.

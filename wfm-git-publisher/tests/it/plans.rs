@@ -68,6 +68,19 @@ fn what_differs_from_device_to_device_is_told_of_those_that_it_concerns_and_many
 }
 
 #[test]
+fn a_value_of_several_devices_is_told_beside_those_that_one_device_alone_has() {
+    let lab = lab(14);
+    let greeting = "\"{{ 'even' if device.labels.line == '0' else device.id }}\"";
+    lab.write("deployments/second.yaml", second("10", greeting));
+    lab.commit();
+    let plan = lab.run(&["plan"]).out;
+    let expected = "~ second\n    greeting: \"servus\" → \"mill-01\", and 6 other values (`plan --each` tells them)\n    \
+                    on 7 devices (mill-01, mill-03, mill-05 and 4 more)\n    \
+                    greeting: \"servus\" → \"even\"\n    on 7 devices (line=0: mill-02, mill-04, mill-06 and 4 more)\n";
+    assert!(plan.starts_with(expected), "{plan}");
+}
+
+#[test]
 fn refusals_come_first_then_removals_then_changes_then_what_is_new() {
     let lab = lab(5);
     device(&lab, 6);
