@@ -1,5 +1,6 @@
 //! JUnit's XML, which GitLab and most other pipelines show as results of tests.
 
+use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use repo_model::text;
@@ -9,22 +10,17 @@ use super::{Finding, Found};
 
 /// A test case for each file: each device and each deployment has one, and what is about more than one of them fails fleet.yaml's.
 pub(super) fn suite(found: &Found) -> String {
+    let mut files: BTreeMap<&str, Vec<&Finding>> = found.files.iter().map(|file| (file.as_str(), Vec::new())).collect();
+    found.findings.iter().for_each(|one| files.entry(&one.problem.file).or_default().push(one));
+    let failures = files.values().filter(|of_file| of_file.iter().any(|one| one.is_error())).count();
     let mut cases = String::new();
-    for file in &found.files {
-        let of_file: Vec<_> = found.findings.iter().filter(|one| one.problem.file == *file).collect();
-        case(&mut cases, found.command, file, &of_file);
-    }
-    let failures = found.files.iter().filter(|file| is_failed(found, file)).count();
+    files.iter().for_each(|(file, of_file)| case(&mut cases, found.command, file, of_file));
     let name = format!("wfm-git-publisher {}", found.command);
-    let counts = format!("name=\"{name}\" tests=\"{}\" failures=\"{failures}\" errors=\"0\"", found.files.len());
+    let counts = format!("name=\"{name}\" tests=\"{}\" failures=\"{failures}\" errors=\"0\"", files.len());
     format!(
         "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites {counts}>\n<testsuite {counts} skipped=\"0\">\n{cases}\
          </testsuite>\n</testsuites>\n"
     )
-}
-
-fn is_failed(found: &Found, file: &str) -> bool {
-    found.findings.iter().any(|one| one.problem.file == file && one.is_error())
 }
 
 /// One case has one failure, because not every reader takes more; it has all errors in it.

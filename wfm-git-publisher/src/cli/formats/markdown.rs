@@ -6,8 +6,9 @@ use repo_model::text;
 
 use super::{Finding, Found, Row};
 
-/// The most bytes of a page: GitHub refuses a comment of more than 65,536 characters, and others want to add something.
-const MAX_BYTES: usize = 60_000;
+/// The most bytes of a page, but for its last line: GitHub refuses a comment of more than 65,536 characters, and others want to
+/// add something.
+const MAX_BYTES: usize = 59_900;
 
 /// The most details of a change.
 const MAX_DETAILS: usize = 20;

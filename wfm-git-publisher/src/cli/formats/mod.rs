@@ -147,8 +147,7 @@ fn refusals(planned: &Planned) -> Vec<Finding> {
             Some(place) => place.problem(message).key(""),
             None => Problem::error(file(planned, code, &devices), message),
         };
-        let problem = Problem { hint, ..problem };
-        Finding { rule: code.as_str(), problem: if code.is_error() { problem } else { problem.warning() } }
+        Finding { rule: code.as_str(), problem: Problem { hint, ..problem } }
     });
     refused.collect()
 }
