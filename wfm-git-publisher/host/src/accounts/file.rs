@@ -246,6 +246,12 @@ impl Account {
         }
     }
 
+    /// Whether this lets it in over HTTPS, and nothing of the other kind.
+    pub(super) fn has_only(&self, credential: &Credential) -> bool {
+        let is_one_of_both = self.certificate.is_none() || self.secrets.is_empty();
+        self.has(credential) && is_one_of_both
+    }
+
     /// Lets it in over HTTPS with nothing but this; a secret lives so long.
     pub(super) fn take(&mut self, credential: Credential, ttl: Option<Duration>, now: Timestamp) {
         (self.secrets, self.certificate) = match credential {

@@ -240,7 +240,7 @@ impl Store {
         now: Timestamp,
     ) -> Result<(), AccountError> {
         self.check_free(&credential, &account.name)?;
-        if account.has(&credential) {
+        if account.has_only(&credential) {
             return Ok(());
         }
         let last = account.secrets.last().map_or(Some(TTL), Record::ttl);

@@ -93,6 +93,30 @@ fn a_renewed_secret_and_the_old_one_are_both_valid_until_the_new_one_was_used() 
 }
 
 #[test]
+fn an_account_comes_with_a_certificate_or_with_secrets_and_a_secret_takes_its_place_when_it_is_used() {
+    let lab = Lab::new();
+    let (first, device, key) = (lab.device("press-01"), "press-01".parse().unwrap(), Digest::of(b"a key"));
+    let take = || lab.store.take_for_device(&device, Credential::Certificate(key), None, Timestamp::now()).unwrap();
+    let accounts = lab.open();
+    accounts.authenticate(Some(&bearer(&first))).unwrap();
+    take();
+    assert_eq!(accounts.of_certificate(&key).unwrap().name, first.name);
+    assert_eq!(accounts.authenticate(Some(&bearer(&first))), Err(Denied::Unknown));
+    // One that nobody used as yet ends if the certificate is meant after all.
+    let unused = lab.device("press-01");
+    take();
+    assert_eq!(lab.secrets("press-01"), 0);
+    assert_eq!(accounts.authenticate(Some(&bearer(&unused))), Err(Denied::Unknown));
+    let used = lab.device("press-01");
+    accounts.of_certificate(&key).unwrap();
+    accounts.authenticate(Some(&bearer(&used))).unwrap();
+    soon(|| accounts.of_certificate(&key) == Err(Denied::UnknownCertificate(key)));
+    take();
+    assert_eq!(lab.store.end_all().unwrap(), std::slice::from_ref(&used.name));
+    assert_eq!(accounts.of_certificate(&key), Err(Denied::UnknownCertificate(key)));
+}
+
+#[test]
 fn a_revoked_account_is_out_and_whoever_waits_is_told() {
     let lab = Lab::new();
     let (press, packer) = (lab.device("press-01"), lab.device("packer-01"));
