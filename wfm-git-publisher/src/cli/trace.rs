@@ -1,8 +1,8 @@
 //! `trace`.
 
 use jiff::Timestamp;
-use repo_git::Commit;
-use repo_model::DeviceId;
+use repo_git::{Commit, Person};
+use repo_model::{DeviceId, text};
 use serde_json::json;
 
 use super::audit::{agreed_by, agreement_json};
@@ -72,7 +72,7 @@ pub(super) fn run(place: &Place, args: &Args) -> Result<u8, Failure> {
     let traced = trace((&home, &source), commit.id, &seen.fleet, &seen.all, threads(), Timestamp::now())?;
     let summary = TraceSummary::of(traced.devices.iter());
     let shown: Vec<_> = traced.devices.iter().filter(|one| !args.failed || one.is_failed()).collect();
-    args.output.print(&text(&commit, &traced, &shown, &summary), || {
+    args.output.print(&page(&commit, &traced, &shown, &summary), || {
         json!({
             "commit": {
                 "id": commit.id,
@@ -104,12 +104,13 @@ fn key(commit: &Commit) -> Option<String> {
     commit.signer().ok().map(|key| key.fingerprint())
 }
 
-fn text(commit: &Commit, traced: &Trace, shown: &[&DeviceTrace], summary: &TraceSummary) -> String {
+fn page(commit: &Commit, traced: &Trace, shown: &[&DeviceTrace], summary: &TraceSummary) -> String {
     let time = at(commit.commit_time).map(|time| format!(" at {time:.0}")).unwrap_or_default();
     let key = key(commit).map_or_else(|| "not signed".to_owned(), |key| format!("signed with {key}"));
-    let mut text = format!("Commit {}: {}\n", commit.id, subject(commit));
-    text += &format!("By {} <{}>{time}, {key}\n", commit.author.name, commit.author.email);
-    text.extend(traced.agreement.iter().map(agreed));
+    let Person { name, email } = &commit.author;
+    let mut text = format!("Commit {}: {}\n", commit.id, text::line(subject(commit)));
+    text += &format!("By {}{time}, {key}\n", text::line(&format!("{name} <{email}>")));
+    text.extend(traced.agreement.iter().map(|one| text::line(&agreed(one)) + "\n"));
     text.extend(traced.rollouts.iter().map(rollout));
     let (there, elsewhere): (Vec<_>, Vec<_>) =
         shown.iter().copied().partition(|one: &&DeviceTrace| one.published.is_some());
@@ -133,7 +134,7 @@ fn agreed(one: &Agreement) -> String {
     };
     let by: Vec<_> = one.signatures.iter().map(agreed_by).collect();
     let by = if by.is_empty() { String::new() } else { format!("; {}", by.join(", ")) };
-    format!("Agreed: {covered}{by}\n")
+    format!("Agreed: {covered}{by}")
 }
 
 fn rollout(one: &RolloutTrace) -> String {

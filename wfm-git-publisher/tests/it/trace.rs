@@ -1,6 +1,7 @@
 //! `trace`: what became of a commit of the fleet on each device, with stock Git as the witness.
 #![allow(clippy::disallowed_methods, reason = "test data needs no syncing")]
 
+use repo_git::{CommitSpec, Expected, RefMove, Repo, TreeSource};
 use repo_testkit::git::git;
 use serde_json::{Value, json};
 
@@ -119,6 +120,19 @@ fn what_a_rollout_holds_back_is_not_there_although_a_newer_state_contains_the_co
     assert_eq!(on(&released, &first)["published"]["serial"], 2);
 }
 
+/// Makes the tip of `status` one of this second by the device's clock.
+fn said_at(lab: &Lab, device: &str, second: i64) {
+    let repo = Repo::open(&lab.repo(device)).expect("a repository");
+    let tip = repo.commit(repo.tip("status").expect("readable").expect("a tip")).expect("a commit");
+    let (author, committer, tree) = (tip.author.clone(), tip.committer, TreeSource::Existing(tip.tree));
+    let spec = CommitSpec { tree, parents: Vec::new(), author, committer, time: second, message: tip.message };
+    let mut batch = repo.batch();
+    let new = batch.commit(&spec, Some(&Lab::device_key(device))).expect("made");
+    batch.store().expect("stored");
+    let name = "refs/heads/status".to_owned();
+    repo.move_refs(&[RefMove { name, expected: Expected::Any, new: Some(new) }]).expect("moved");
+}
+
 #[test]
 fn whoever_was_not_heard_or_is_not_believed_is_never_counted_as_done() {
     let lab = Lab::with(&["press-01", "packer-01"]);
@@ -133,11 +147,21 @@ fn whoever_was_not_heard_or_is_not_believed_is_never_counted_as_done() {
     assert_eq!((&press["state"], &press["health"]), (&"published".into(), &"doubtful".into()), "{press:#}");
     assert!(press["why"].as_str().is_some_and(|why| why.contains("signature-invalid")), "{press:#}");
     lab.run(&["trace", "--device", "press-01", "--exit-code"]).failed(1);
-    // One that said so, and is silent since, has it and isn't fine.
+    // It counts once it is heard.
     reports(&lab, "press-01", "installed");
     Reporter { lab: &lab, device: "press-01" }.heartbeat("press-01", &after(-60));
     lab.run(&["trace", "--device", "press-01", "--exit-code"]).good();
     lab.run(&["trace", "--exit-code"]).failed(1);
+    // One that said so two hours ago, and nothing since, has it and isn't fine.
+    said_at(&lab, "press-01", *BEGIN - 7200);
+    lab.git("press-01", &["update-ref", "-d", "refs/heads/heartbeat"]);
+    let silent = lab.run(&["trace", "--device", "press-01", "--exit-code"]);
+    assert!(
+        silent.out.contains("\n1 device: 1 installed; 1 installed, but not heard or doubtful now\n"),
+        "{}",
+        silent.out
+    );
+    let _ = silent.failed(1);
     reports(&lab, "packer-01", "failed");
     let all = traced(&lab, &["--failed"]);
     assert_eq!(states(&all), [("packer-01", "failed")]);
