@@ -1,6 +1,7 @@
 //! Transitions as commits of `status` name them, read again.
 
 use repo_model::margo::State;
+use repo_model::message::Transition;
 use repo_model::{ComponentName, DeploymentId};
 
 /// One change of state that this device reported: the value of a `State` trailer (`repo-layouts/README.md`, *Branch
@@ -20,16 +21,13 @@ pub struct ReportedTransition {
 impl ReportedTransition {
     /// Reads the value of a trailer; one that a newer syncer may write in another form is none.
     pub fn parse(trailer: &str) -> Option<Self> {
-        let (of, change) = trailer.split_once(' ')?;
-        let (deployment, component) = of.split_once('/')?;
-        let (from, to) = change.split_once(" > ")?;
-        let (to, code) = to.split_once(' ').map_or((to, None), |(to, code)| (to, Some(code.to_owned())));
+        let said = Transition::parse(trailer)?;
         Some(Self {
-            deployment: deployment.parse().ok()?,
-            component: if component == "*" { None } else { Some(component.parse().ok()?) },
-            from: if from == "none" { None } else { Some(State::parse(from)?) },
-            to: State::parse(to)?,
-            code,
+            deployment: said.deployment,
+            component: if said.is_whole() { None } else { Some(said.component.parse().ok()?) },
+            from: if said.from == "none" { None } else { Some(State::parse(said.from)?) },
+            to: State::parse(said.to)?,
+            code: said.code.map(str::to_owned),
         })
     }
 }

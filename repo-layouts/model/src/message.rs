@@ -170,7 +170,8 @@ pub struct Transition<'a> {
 }
 
 impl<'a> Transition<'a> {
-    fn parse(value: &'a str) -> Option<Self> {
+    /// Reads the value of a trailer; one of another form is none.
+    pub fn parse(value: &'a str) -> Option<Self> {
         let words: Vec<_> = value.split(' ').collect();
         let [what, from, ">", to, ref rest @ ..] = words[..] else { return None };
         let (id, component) = what.split_once('/')?;

@@ -117,7 +117,9 @@ impl<'a> One<'a> {
     }
 
     fn json(&self) -> serde_json::Value {
-        json!({ "device": self.device, "version": self.version, "health": self.health, "row": self.row })
+        json!({
+            "device": self.device, "version": self.version, "health": self.health, "why": self.why, "row": self.row,
+        })
     }
 }
 

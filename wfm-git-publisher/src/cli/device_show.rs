@@ -114,8 +114,8 @@ impl Shown<'_> {
         let serial = |serial: Option<u64>| serial.map_or_else(|| "none".to_owned(), |serial| serial.to_string());
         let mut page = format!("{}: {}\n", status.device, status.health);
         page += &line("last heard", heard);
-        page +=
-            &line("serial", format!("{}, and has {}", serial(status.desired_serial), serial(status.adopted_serial)));
+        let (wanted, accepted) = (serial(status.desired_serial), serial(status.adopted_serial));
+        page += &line("serial", format!("{wanted} published, {accepted} accepted"));
         if let Some(device) = self.device {
             let labels: Vec<_> = device.labels.iter().map(|(name, value)| format!("{name}={value}")).collect();
             let token = device.enrolled_by.as_ref().map(|by| format!(", by the token {}", by.token));

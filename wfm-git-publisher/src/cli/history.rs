@@ -7,10 +7,9 @@ use repo_model::roster::roster_path;
 use serde_json::json;
 
 use super::account::ttl;
-use super::{OutputArgs, Place, table, threads};
+use super::{OutputArgs, Place, read_fleet, table};
 use crate::audit::{self, Adoption, Change, Checkpoint, Event, Level, Options, Record, Start, Transition, What};
 use crate::error::{Failure, USER};
-use crate::fleet::read_on;
 use crate::repos::{Control, DeviceRepo};
 use crate::status::fetch;
 
@@ -73,10 +72,7 @@ pub(super) fn run(place: &Place, args: &Args) -> Result<u8, Failure> {
 fn fetch_reports(place: &Place, device: &DeviceId) -> Result<(), Failure> {
     let Some(remotes) = place.remotes()? else { return Ok(()) };
     let source = place.published_source()?;
-    let reading = read_on(&source.files_on(source.resolve("HEAD")?, threads())?, threads());
-    let Some(fleet) = reading.fleet else {
-        return Err(Failure::new("the fleet can't be used").problems(&reading.problems));
-    };
+    let fleet = read_fleet(&source, source.resolve("HEAD")?)?;
     let fetched = fetch(&place.home()?, &remotes, &fleet, std::iter::once(device.clone()))?;
     for error in fetched.values().filter_map(|result| result.as_ref().err()) {
         eprint!("{}", Failure::of(error).hint("what was fetched before is shown; --cached asks nobody"));

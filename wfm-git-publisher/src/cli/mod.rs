@@ -52,7 +52,7 @@ use serde_json::json;
 
 use crate::config::Config;
 use crate::error::{Failure, INTERNAL, warning};
-use crate::fleet::Device;
+use crate::fleet::{Device, Fleet, read_on};
 use crate::operator::deploy::{Target, selectors};
 use crate::operator::{key_ends, reminders};
 use crate::plan::{Allowed, Blocked};
@@ -174,6 +174,12 @@ impl OutputArgs {
             Output::Json => print_json(&json()),
         }
     }
+}
+
+/// The fleet at a commit, if anything of it can be used.
+fn read_fleet(source: &FleetRepo, commit: CommitId) -> Result<Fleet, Failure> {
+    let reading = read_on(&source.files_on(commit, threads())?, threads());
+    reading.fleet.ok_or_else(|| Failure::new("the fleet can't be used").problems(&reading.problems))
 }
 
 /// Reads a label of a device.

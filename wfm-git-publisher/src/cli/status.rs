@@ -15,7 +15,7 @@ use wfm_git_host::ca;
 
 use super::{Output, Place, threads};
 use crate::error::{Failure, USER};
-use crate::fleet::{self, Fleet};
+use crate::fleet::Fleet;
 use crate::operator::deploy::Target;
 use crate::plan::Blocked;
 use crate::publish::{Findings, check_clock};
@@ -124,11 +124,7 @@ impl Asked<'_> {
         let source = place.published_source()?;
         let commit = source.resolve(self.rev)?;
         place.note_hosted(self.rev, commit)?;
-        let reading = fleet::read_on(&source.files_on(commit, threads())?, threads());
-        let Some(fleet) = reading.fleet else {
-            return Err(Failure::new("the fleet can't be used").problems(&reading.problems));
-        };
-        let home = place.home()?;
+        let (fleet, home) = (super::read_fleet(&source, commit)?, place.home()?);
         let is_meant = super::meant(self.selector)?;
         let has_labels = |device: &DeviceId| match fleet.devices.get(device) {
             Some(device) => is_meant(device),

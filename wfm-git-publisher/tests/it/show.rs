@@ -29,7 +29,7 @@ fn a_device_is_shown_with_what_it_is_and_since_when_it_runs_what() {
     let commits = lab.git("press-01", &["log", "--format=%H", "--fixed-strings", "--grep", &step, "status"]);
     assert_eq!(press["since"][id]["commit"].as_str(), commits.lines().next());
     let page = lab.run(&["device", "show", "press-01"]).good();
-    assert!(page.starts_with("press-01: ") && page.contains("\nserial:     4, and has 4\n"), "{page}");
+    assert!(page.starts_with("press-01: ") && page.contains("\nserial:     4 published, 4 accepted\n"), "{page}");
     let time = press["since"][id]["time"].as_str().expect("a time");
     assert!(page.lines().any(|line| line.starts_with("hello") && line.contains(time)), "{page}");
     lab.run(&["device", "show", "press-99"]).failed(1);

@@ -6,9 +6,9 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::super::{Output, OutputArgs, Place, print, print_json, table, threads};
+use super::super::{Output, OutputArgs, Place, print, print_json, read_fleet, table, threads};
 use crate::error::{Failure, USER};
-use crate::fleet::{Fleet, read_on};
+use crate::fleet::Fleet;
 use crate::rollout::Phase;
 use crate::status::{RolloutStatus, rollout, rollout_words};
 
@@ -42,10 +42,7 @@ pub(super) fn run(place: &Place, args: &ShowArgs) -> Result<u8, Failure> {
     let (home, mut before) = (place.home()?, None);
     loop {
         let source = place.published_source()?;
-        let reading = read_on(&source.files_on(source.resolve("HEAD")?, threads())?, threads());
-        let Some(fleet) = reading.fleet else {
-            return Err(Failure::new("the fleet can't be used").problems(&reading.problems));
-        };
+        let fleet = read_fleet(&source, source.resolve("HEAD")?)?;
         let found = rollout(&home, &fleet, args.number, threads(), Timestamp::now())?;
         let status = found.ok_or_else(|| unknown(args.number))?;
         let shown = match args.output.output {
