@@ -3,16 +3,21 @@
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::Path;
+use std::time::Duration;
 
 use axum::body::{Body, Bytes};
 use axum::http::HeaderMap;
-use axum::http::header::{CONTENT_ENCODING, CONTENT_LENGTH};
+use axum::http::header::{CONTENT_ENCODING, CONTENT_LENGTH, EXPECT};
 use flate2::write::GzDecoder;
 use http_body_util::BodyExt;
 use tokio::time::timeout;
 
 use crate::answer::Refusal;
 use crate::limits::Limits;
+
+/// How much of a body that is too large is still read, and for how long: a client that sends hears an answer only if the
+/// connection isn't closed under it.
+const HEARD_OUT: (usize, Duration) = (1 << 20, Duration::from_secs(2));
 
 /// What is kept in memory of one body.
 const IN_MEMORY: usize = 256 << 10;
@@ -52,7 +57,28 @@ enum Decoder<'a> {
 
 /// Reads a body of at most `limit` bytes, packed and unpacked. What doesn't fit into memory goes to a file in `dir` that
 /// has no name.
-pub(crate) async fn read(headers: &HeaderMap, body: Body, limit: u64, dir: &Path) -> Result<Spool, Refusal> {
+pub(crate) async fn read(headers: &HeaderMap, mut body: Body, limit: u64, dir: &Path) -> Result<Spool, Refusal> {
+    let read = read_within(headers, &mut body, limit, dir).await;
+    // Who waits to be asked for the body sends nothing before that.
+    if matches!(read, Err(Refusal::TooLarge(_))) && !headers.contains_key(EXPECT) {
+        // The answer goes out meanwhile.
+        tokio::spawn(timeout(HEARD_OUT.1, hear_out(body)));
+    }
+    read
+}
+
+/// Reads on and keeps nothing.
+async fn hear_out(mut body: Body) {
+    let mut left = HEARD_OUT.0;
+    while let Some(Ok(frame)) = body.frame().await {
+        match left.checked_sub(frame.data_ref().map_or(0, Bytes::len)) {
+            Some(rest) => left = rest,
+            None => return,
+        }
+    }
+}
+
+async fn read_within(headers: &HeaderMap, body: &mut Body, limit: u64, dir: &Path) -> Result<Spool, Refusal> {
     let announced = headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
     if announced.is_some_and(|length| length > limit) {
         return Err(Refusal::TooLarge(limit));
@@ -66,7 +92,7 @@ pub(crate) async fn read(headers: &HeaderMap, body: Body, limit: u64, dir: &Path
     timeout(Limits::TOTAL, fill(decoder, body)).await.map_err(|_| Refusal::Timeout)?
 }
 
-async fn fill(mut decoder: Decoder<'_>, mut body: Body) -> Result<Spool, Refusal> {
+async fn fill(mut decoder: Decoder<'_>, body: &mut Body) -> Result<Spool, Refusal> {
     loop {
         let frame = timeout(Limits::STALL, body.frame()).await.map_err(|_| Refusal::Timeout)?;
         match frame {

@@ -1,5 +1,6 @@
 //! Pushes by devices: what is let in, what is refused, and in whose words.
 
+use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::Output;
 
@@ -230,6 +231,21 @@ fn a_push_that_is_too_large_is_refused_with_a_reason() {
         parent = pusher.commit("status", &[&parent], &number.to_string());
     }
     pusher.refused(&format!("{parent}:refs/heads/status"), "objects, more than the 20 allowed");
+}
+
+#[test]
+fn a_client_that_still_sends_hears_that_it_is_too_much() {
+    let site = Site::with("  limits: {pushBytes: 100000}\n");
+    let head = "POST /devices/press-01.git/git-receive-pack HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\
+                Content-Type: application/x-git-receive-pack-request\r\nContent-Length: 400000\r\n";
+    let mut stream = site.say(format!("{head}{}\r\n", site.device().header()));
+    for _ in 0..8 {
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        stream.write_all(&[b'x'; 50_000]).and_then(|()| stream.flush()).expect("the host still reads");
+    }
+    let mut answer = String::new();
+    let _ = stream.read_to_string(&mut answer);
+    assert!(answer.starts_with("HTTP/1.1 413 "), "{answer}");
 }
 
 #[test]
