@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::grouped::grouped;
 use super::status::Asked;
-use super::{OutputArgs, Place, table};
+use super::{AtRevision, Place, table};
 use crate::error::Failure;
 use crate::fleet::Deployment;
 use crate::rollout::RolloutState;
@@ -34,21 +34,17 @@ pub(super) struct ShowArgs {
     /// The deployment's id
     id: DeploymentName,
 
-    /// The commit of the fleet
-    #[arg(long, default_value = "HEAD")]
-    rev: String,
-
     /// Ask no remote host: show what was fetched from it before
     #[arg(long)]
     cached: bool,
 
     #[command(flatten)]
-    output: OutputArgs,
+    at: AtRevision,
 }
 
 pub(super) fn run(place: &Place, command: Command) -> Result<u8, Failure> {
     let Command::Show(args) = command;
-    let seen = Asked { devices: &[], selector: None, rev: &args.rev, cached: args.cached }.see(place)?;
+    let seen = Asked { devices: &[], selector: None, rev: &args.at.rev, cached: args.cached }.see(place)?;
     let deployment = seen.fleet.deployments.get(&args.id).ok_or_else(|| {
         let failure = Failure::new(format!("there is no usable deployment `{}` in the fleet", args.id));
         failure.hint("correct the id, or see `validate`")
@@ -67,7 +63,7 @@ pub(super) fn run(place: &Place, command: Command) -> Result<u8, Failure> {
     let open: Vec<_> =
         open.values().map(|record| &record.state).filter(|one| one.deployments.contains(&args.id)).collect();
     let versions = versions(&all);
-    args.output.print(&text(deployment, &open, &versions, &all), || {
+    args.at.output.print(&text(deployment, &open, &versions, &all), || {
         json!({
             "deployment": deployment.id,
             "file": deployment.place.file,

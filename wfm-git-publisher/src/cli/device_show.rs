@@ -8,7 +8,7 @@ use wfm_git_host::accounts::{Account, AccountName, Store};
 
 use super::account::state;
 use super::status::{Asked, blocked_table, remarks, shown_age};
-use super::{OutputArgs, Place, table};
+use super::{AtRevision, Place, table};
 use crate::error::Failure;
 use crate::fleet::{Device, Fleet};
 use crate::publish::Findings;
@@ -28,16 +28,12 @@ pub(super) struct ShowArgs {
     /// The device, by its id such as `press-01`
     id: DeviceId,
 
-    /// The commit of the fleet
-    #[arg(long, default_value = "HEAD")]
-    rev: String,
-
     /// Ask no remote host: show what was fetched from it before
     #[arg(long)]
     cached: bool,
 
     #[command(flatten)]
-    output: OutputArgs,
+    at: AtRevision,
 }
 
 /// What is shown.
@@ -53,7 +49,7 @@ struct Shown<'a> {
 
 pub(super) fn run(place: &Place, args: &ShowArgs) -> Result<u8, Failure> {
     let (home, now, devices) = (place.home()?, Timestamp::now(), [args.id.clone()]);
-    let seen = Asked { devices: &devices, selector: None, rev: &args.rev, cached: args.cached }.see(place)?;
+    let seen = Asked { devices: &devices, selector: None, rev: &args.at.rev, cached: args.cached }.see(place)?;
     let status = seen.all.first().ok_or_else(|| {
         let failure = Failure::new(format!("there is no device `{}` in the fleet", args.id));
         failure.hint("`device list` lists those that there are")
@@ -63,7 +59,7 @@ pub(super) fn run(place: &Place, args: &ShowArgs) -> Result<u8, Failure> {
     let account = account(&home, &args.id);
     let shown = Shown { fleet: &seen.fleet, device, status, view, account, now };
     let text = shown.text() + &blocked_table(&Findings::read(&home), &[status]);
-    args.output.print(&text, || shown.json());
+    args.at.output.print(&text, || shown.json());
     Ok(0)
 }
 
