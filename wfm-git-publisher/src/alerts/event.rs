@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use repo_model::FleetId;
 use serde_json::{Value, json};
 
-use super::told::Event;
+use super::told::{Event, id};
 
 /// So many devices of an event about many are named; `count` says how many there are.
 const NAMED: usize = 1000;
@@ -34,8 +34,7 @@ pub(super) fn cloud_event(event: &Event, fleet: FleetId, time: Timestamp) -> Val
 /// An event that says nothing but that it came.
 pub(super) fn test_event(fleet: FleetId, receiver: &str, time: Timestamp) -> Value {
     let data = json!({ "status": "test", "message": format!("a test of the receiver {receiver}") });
-    let id = repo_model::Digest::of(format!("test {receiver} {time}").as_bytes()).hex()[..32].to_owned();
-    of(&id, "wfm.alert.test", "test", (fleet, time), data)
+    of(&id(&format!("test {receiver} {time}")), "wfm.alert.test", "test", (fleet, time), data)
 }
 
 fn of(id: &str, kind: &str, subject: &str, (fleet, time): (FleetId, Timestamp), data: Value) -> Value {

@@ -27,7 +27,7 @@ use crate::config::{self, Config};
 use crate::fleet;
 use crate::operator::key_ends;
 use crate::publish::Findings;
-use crate::repos::{Control, ControlError, FleetRepo, Home, SourceError};
+use crate::repos::{Control, ControlError, FleetRepo, Home, Rosters, SourceError};
 use crate::status;
 
 use receiver::{Courier, Look, Receiver};
@@ -120,17 +120,16 @@ impl Alerts {
         let reading = fleet::read_on(&source.files_on(commit, self.threads)?, self.threads);
         let Some(fleet) = reading.fleet else { return Err(LookError::Fleet(reading.problems)) };
         let devices = status::read(&self.home, &fleet, [].into(), self.threads, now)?;
-        let (rollouts, findings) = (status::rollouts(&self.home)?, Findings::read(&self.home));
+        let ((ledger, rosters), findings) = (Control::read(&self.home)?, Findings::read(&self.home));
         let blocked: Vec<_> = findings.of_all().cloned().collect();
-        let (devices, blocked, rollouts, ends) = (&devices, &blocked, &rollouts, &self.ends()?);
+        let (devices, blocked, rollouts, ends) = (&devices, &blocked, &ledger.rollouts, &self.ends(&rosters)?);
         Ok((fleet.settings.id, Looked { devices, blocked, rollouts, ends, now }.firing()))
     }
 
     /// When credentials of the publisher's end.
-    fn ends(&self) -> Result<Vec<(&'static str, Timestamp)>, LookError> {
-        let (_, rosters) = Control::read_locks(&self.home)?;
+    fn ends(&self, rosters: &Rosters) -> Result<Vec<(&'static str, Timestamp)>, LookError> {
         let certificate = Config::load(&self.home.config())?.serve.and_then(|serve| serve.certificate);
-        let key = key_ends(&self.home, &rosters).map(|end| ("publisher-key", end));
+        let key = key_ends(&self.home, rosters).map(|end| ("publisher-key", end));
         let certificate = certificate.and_then(|path| ca::file_expires(&path)).map(|end| ("host-certificate", end));
         Ok(key.into_iter().chain(certificate).collect())
     }

@@ -63,8 +63,13 @@ impl Event {
     /// The same event, sent again, has the same id.
     pub fn id(&self) -> String {
         let each = self.alerts.iter().map(|(key, known)| format!("\n{} {key}", known.since));
-        Digest::of(format!("{}{}", self.status, each.collect::<String>()).as_bytes()).hex()[..32].to_owned()
+        id(&format!("{}{}", self.status, each.collect::<String>()))
     }
+}
+
+/// The id of an event that tells this: 128 bits of its digest, in hex.
+pub(super) fn id(told: &str) -> String {
+    Digest::of(told.as_bytes()).hex()[..32].to_owned()
 }
 
 /// What a receiver wants to hear of.
@@ -72,7 +77,7 @@ impl Event {
 pub struct Wants<'a> {
     /// Empty: all kinds.
     pub only: &'a BTreeSet<AlertKind>,
-    /// For how long something has to be so before it is told; what passes or is decided is told at once.
+    /// For how long something has to be so before it is told; what was decided, and security events, are told at once.
     pub after: Duration,
 }
 
