@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use repo_testkit::{registry, root};
+use repo_testkit::{cargo, registry, root};
 use tempfile::TempDir;
 
 /// Everything that is set up once.
@@ -54,8 +54,7 @@ pub(crate) fn cores() -> usize {
 /// The products as they are delivered: without the hooks of the crash tests, whatever else is built in this directory.
 /// Only with `--profile dev`, to try the bench itself, they are not optimised.
 fn build(profile: &Path) -> [PathBuf; 2] {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let mut build = Command::new(cargo);
+    let mut build = cargo();
     build.args(["build", "--quiet", "-p", "wfm-git-publisher", "-p", "device-syncer", "--bins"]);
     build.args(profile.ends_with("release").then_some("--release"));
     let target = profile.parent().expect("a target directory");

@@ -32,8 +32,7 @@ pub fn program(name: &str) -> PathBuf {
     let program = profile.join(name);
     if !program.exists() {
         let target = profile.parent().expect("a profile lies in the target directory");
-        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-        let built = Command::new(cargo)
+        let built = cargo()
             .args(["build", "--quiet", "--bins"])
             .args(profile.ends_with("release").then_some("--release"))
             .args(match name {
@@ -47,6 +46,17 @@ pub fn program(name: &str) -> PathBuf {
         assert!(built.is_ok_and(|status| status.success()), "{name} can't be built");
     }
     program
+}
+
+/// Cargo, as from a shell. What it says of the package of a test or bench isn't passed on: build scripts that read such
+/// variables (ring's) would run again, and everything that needs their crates be built again, each time.
+pub fn cargo() -> Command {
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    let is_of_a_package = |name: &str| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_");
+    for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_str().is_some_and(is_of_a_package)) {
+        cargo.env_remove(name);
+    }
+    cargo
 }
 
 /// The root of this repository.
