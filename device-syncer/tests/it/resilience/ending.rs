@@ -138,9 +138,17 @@ fn a_tip_that_nobody_vouches_for_ends_nothing_that_is_at_work() {
     world.hand.publish();
     let syncer = command(&world.home(), &["run"]).spawn().unwrap();
     until("it applies", || world.states("greeter") == ["hello installing"]);
+    let (good, document) =
+        (world.hand.tip("desired"), format!("deployments/{}.yaml", world.hand.deployment_id("greeter")));
     for round in 0..3 {
-        world.hand.want("greeter", &world.app, &format!("junk {round}"));
-        let tip = world.hand.forge(|draft| draft.key = Some(world.hand.stranger()));
+        // Nothing of it is signed by the publisher for a moment, as `forge` has it.
+        let tip = world.hand.forge_on("desired", |draft| {
+            *draft = world.hand.draft_of(&good);
+            draft.parents = vec![good.clone()];
+            draft.put(&document, draft.text(&document).replace("servus", &format!("junk {round}")));
+            draft.seal();
+            draft.key = Some(world.hand.stranger());
+        });
         let refused = |words: &str| world.report()["conditions"].to_string().contains(words);
         until("it is refused", || refused(&tip[..7]));
     }
