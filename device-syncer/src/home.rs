@@ -473,6 +473,7 @@ fn runtimes(home: &Home, settings: &Settings, join: &Join, clock: &Clock) -> Res
     let environment = settings.docker_env.iter().map(|(name, value)| (name.into(), value.into())).into_map();
     let compose = settings.uses_docker.then(|| ComposeSettings {
         docker: settings.docker.clone(),
+        compose: settings.compose.clone(),
         path: settings.path.clone(),
         home: home.child_home(),
         environment,

@@ -181,6 +181,7 @@ struct Docker {
     #[serde(rename = "use")]
     is_used: Option<bool>,
     program: Option<PathBuf>,
+    compose: Option<PathBuf>,
     host: Option<String>,
     config: Option<String>,
     resolve_user: Option<u32>,
@@ -261,6 +262,8 @@ pub struct Settings {
     pub uses_docker: bool,
     /// Found in `PATH` unless it is a path.
     pub docker: PathBuf,
+    /// Compose's own program, in the place of `docker compose`; found in `PATH` unless it is a path.
+    pub compose: Option<PathBuf>,
     /// The variables `DOCKER_*` that the client gets; the rest of the environment is not passed on.
     pub docker_env: Vec<(String, String)>,
     /// User and group id under which applications' files are resolved, where this program is root.
@@ -356,6 +359,7 @@ impl Settings {
             uses_docker: fragment.docker.is_used.unwrap_or(true),
             helm: fragment.helm.map(|helm| Helm::make(helm, home.root())).transpose()?,
             docker: fragment.docker.program.unwrap_or_else(|| "docker".into()),
+            compose: fragment.docker.compose,
             stop_timeout,
             docker_env: docker_env.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect(),
             resolve_user,

@@ -262,6 +262,8 @@ impl Jobs {
         for job in self.running.iter().filter(|job| job.work.is_outdated(wanted)) {
             if job.said.outdated.set(Instant::now()).is_ok() {
                 tracing::info!(deployment = job.work.name(), "what is at work is outdated, and ends");
+                // It may rest while it waits for health.
+                job.thread.thread().unpark();
             }
         }
     }

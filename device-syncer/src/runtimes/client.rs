@@ -32,6 +32,8 @@ pub(super) struct Client {
     pub(super) tool: &'static Tool,
     pub(super) program: PathBuf,
     pub(super) env: Vec<(OsString, OsString)>,
+    /// Precedes the arguments of every call.
+    pub(super) first: Vec<OsString>,
     /// Follows the arguments of every call.
     pub(super) always: Vec<OsString>,
     /// Whether calls that only ask end.
@@ -74,7 +76,7 @@ impl Client {
         let parameters = call.parameters.iter().map(|(name, value)| (name.into(), value.into()));
         let spec = Spec {
             program: self.program.clone(),
-            args: call.args.into_iter().chain(self.always.iter().cloned()).collect(),
+            args: self.first.iter().cloned().chain(call.args).chain(self.always.iter().cloned()).collect(),
             env: self.env.iter().cloned().chain(parameters).collect(),
             timeout: call.timeout,
             stdout_limit: self.tool.stdout_limit,

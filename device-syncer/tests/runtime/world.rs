@@ -57,6 +57,7 @@ impl World {
         let component = "app".parse().unwrap();
         let settings = ComposeSettings {
             docker,
+            compose: None,
             path: std::env::var("PATH").unwrap(),
             home: dir.path().join("home"),
             environment,

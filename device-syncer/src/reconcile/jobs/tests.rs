@@ -27,6 +27,8 @@ struct Hanging {
     hang: Mutex<BTreeSet<String>>,
     /// Also what is cancelled goes on.
     deaf: AtomicBool,
+    /// What hangs looks about only when it is woken.
+    asleep: AtomicBool,
     begun: Mutex<Vec<String>>,
     at_once: Mutex<(usize, usize)>,
 }
@@ -43,7 +45,7 @@ impl Hanging {
         thread::sleep(Duration::from_millis(30));
         let mut result = Ok(());
         while self.hang.lock().unwrap().contains(&format!("{verb} {project}")) && result.is_ok() {
-            thread::sleep(Duration::from_millis(5));
+            thread::park_timeout(if self.asleep.load(Ordering::Relaxed) { HOUR } else { Duration::from_millis(5) });
             if cancel() && !self.deaf.load(Ordering::Relaxed) {
                 result = Err(RuntimeError::Cancelled);
             }
@@ -307,6 +309,17 @@ fn what_changes_something_comes_to_its_end_though_it_is_outdated_and_what_fetche
     assert_eq!(applied("c"), Some(crate::testing::input_digest("c", "x", "2")));
     let begun = bench.runtimes.begun.lock().unwrap().clone();
     assert_eq!(begun.iter().filter(|one| **one == format!("apply {}", project("c", "x"))).count(), 2, "{begun:?}");
+}
+
+#[test]
+fn who_waits_is_woken_when_something_else_is_wanted() {
+    let (mut bench, old) = (Bench::new(&["wait a"]), all(&["a"]));
+    bench.runtimes.asleep.store(true, Ordering::Relaxed);
+    bench.settle(&old);
+    assert_eq!(bench.at_work(), ["a"]);
+    bench.release();
+    bench.settle(&[wanted("a", &[("x", "2")])]);
+    assert_eq!((bench.at_work(), bench.state("a")), (vec![], "installed".to_owned()));
 }
 
 #[test]

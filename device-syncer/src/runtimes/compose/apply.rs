@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use repo_model::{IntoMap, IntoSet};
 
 use super::containers::{self, missing, overall, removed_after_its_end};
-use super::docker::compose;
+use super::docker::options;
 use super::observe::finished;
 use super::project::{Marker, Project, Stage};
 use super::stopping::Stopping;
@@ -83,15 +83,20 @@ impl ComposeRuntime {
         };
         let args = self.up_args(prepared, project, "--no-start");
         let timeout = stopping.at_most() + component.timeout.max(QUERY);
-        let output =
-            self.docker.run(Call { args, timeout, redactor: &prepared.redactor, parameters: &[], cancel: &cancel })?;
+        let output = self.compose().run(Call {
+            args,
+            timeout,
+            redactor: &prepared.redactor,
+            parameters: &[],
+            cancel: &cancel,
+        })?;
         if output.status.success() { Ok(true) } else { Err(self.compose_failed(prepared, &output)) }
     }
 
     /// Arguments of an `up` that makes the project's containers as its document says.
     fn up_args(&self, prepared: &Prepared, project: &Project, how: &str) -> Vec<OsString> {
         let (resolved, directory) = (project.resolved(), project.files());
-        let mut args = compose(&prepared.component.project, Some((&resolved, &directory, Path::new("/dev/null"))));
+        let mut args = options(&prepared.component.project, Some((&resolved, &directory, Path::new("/dev/null"))));
         let verb = ["up", how, "--remove-orphans", "--no-build", "--pull", "never", "--quiet-pull"];
         args.extend(verb.map(OsString::from));
         args
@@ -112,7 +117,7 @@ impl ComposeRuntime {
         let args = self.up_args(prepared, project, "--detach");
         let timeout = prepared.component.timeout.saturating_sub(started.elapsed());
         let call = Call { args, timeout, redactor: &prepared.redactor, parameters: &[], cancel };
-        let output = match self.docker.run(call) {
+        let output = match self.compose().run(call) {
             // `up` itself waits for the health of a service that others depend on.
             Err(RuntimeError::RuntimeUnavailable { source: Some(CommandError::TimedOut { .. }), .. }) => {
                 return Err(self.health_timeout(prepared, started)?);
@@ -163,7 +168,8 @@ impl ComposeRuntime {
                 if (cancel.waiting)() {
                     return Err(RuntimeError::Cancelled);
                 }
-                thread::sleep(TICK);
+                // Whoever wants it to end wakes this thread.
+                thread::park_timeout(TICK);
             }
             interval = (interval * 2).min(SLOWEST_TICK);
         }
@@ -231,7 +237,7 @@ impl ComposeRuntime {
         if let Some(marker) = &marker {
             project.mark(&Marker { stage: Stage::Removing, ..marker.clone() })?;
         }
-        let mut args = compose(name, None);
+        let mut args = options(name, None);
         args.extend(["down", "--remove-orphans"].map(OsString::from));
         let stopping = Stopping::removal((&self.docker, &self.engine), name, self.settings.stop_timeout);
         let cancel = || {
@@ -240,7 +246,7 @@ impl ComposeRuntime {
         };
         let timeout = stopping.at_most() + timeout;
         let call = Call { args, timeout, redactor: &Redactor::default(), parameters: &[], cancel: &cancel };
-        let output = self.docker.run(call)?;
+        let output = self.compose().run(call)?;
         if !output.status.success() {
             let project = name.to_owned();
             return Err(self.docker.failure(&output, |reason| RuntimeError::RemovalFailed { project, reason }));

@@ -16,7 +16,7 @@ impl ComposeRuntime {
     }
 
     pub fn compose_version(&self) -> Result<String, RuntimeError> {
-        self.docker.ask_text(&["compose", "version", "--short"]).map(|version| version.trim().to_owned())
+        self.compose().ask_text(&["version", "--short"]).map(|version| version.trim().to_owned())
     }
 
     /// Where a component's archive is asked for: mirrors, and its registry; nowhere where it isn't in one.
@@ -56,11 +56,13 @@ impl ComposeRuntime {
 
     /// Gives each line that the containers of a project print, as docker keeps it, with service and time.
     pub fn logs(&self, project: &str, lines: &Lines, each: &mut dyn FnMut(&str) -> bool) -> Result<(), RuntimeError> {
-        let mut args = docker::compose(project, None);
+        let compose = self.compose();
+        let mut args = compose.first.clone();
+        args.extend(docker::options(project, None));
         args.extend(["logs", "--no-color", "--timestamps", "--tail"].map(OsString::from));
         args.push(lines.tail.to_string().into());
         args.extend(lines.follow.then(|| "--follow".into()));
-        let command = Command { program: &self.docker.program, args, env: &self.docker.env };
+        let command = Command { program: &compose.program, args, env: &compose.env };
         lines::each(command, each).map_err(|reason| docker::DOCKER.unavailable(reason, None))
     }
 }

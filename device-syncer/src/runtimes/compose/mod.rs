@@ -165,10 +165,15 @@ impl ComposeRuntime {
         self.settings.policy.with_fleet(&self.from_fleet.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
+    /// What runs Compose now: it may have been installed since the last time.
+    fn compose(&self) -> Client {
+        docker::compose_client(&self.settings, &self.docker)
+    }
+
     /// The versions of engine and compose, by name; `None` while the engine doesn't answer.
     pub fn versions(&self) -> Option<BTreeMap<String, String>> {
         let engine = self.engine.version().ok()?;
-        let compose = self.docker.ask_text(&["compose", "version", "--short"]).ok();
+        let compose = self.compose().ask_text(&["version", "--short"]).ok();
         let all = [("docker", Some(engine)), ("compose", compose)];
         let known = all.into_iter().filter_map(|(name, version)| {
             let version = version?.trim().to_owned();

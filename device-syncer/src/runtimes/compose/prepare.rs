@@ -80,11 +80,11 @@ impl ComposeRuntime {
         cancel: &dyn Fn() -> bool,
     ) -> Result<Resolved, RuntimeError> {
         let confinement = self.sandbox.confinement()?;
-        let (program, first) = docker::resolving(&self.settings);
+        let (program, first) = docker::resolving(&self.settings, &self.compose());
         let directory = Path::new(sandbox::DIRECTORY);
         let env_file = if staging.0.join(".env").exists() { directory.join(".env") } else { "/dev/null".into() };
         let mut args = self.sandbox.arguments(confinement, Some(&staging.0), &program);
-        args.extend(first.iter().map(OsString::from));
+        args.extend(first);
         args.extend(docker::options(
             &component.project,
             Some((&directory.join(Archive::COMPOSE), directory, &env_file)),

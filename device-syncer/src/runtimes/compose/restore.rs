@@ -10,14 +10,14 @@ use std::path::Path;
 use repo_artifacts::Archive;
 
 use super::containers::with_labels;
-use super::docker::compose;
+use super::docker::options;
 use super::observe::observed;
 use super::project::{Project, Stage};
 use super::resolved::Resolved;
 use super::{ComposeRuntime, Prepared, labels};
 use crate::decision::component::Component;
 use crate::decision::observation::{Condition, Observed, ServiceState};
-use crate::runtimes::client::Call;
+use crate::runtimes::client::{Call, Client};
 use crate::runtimes::{Redactor, RuntimeError, Source};
 
 impl ComposeRuntime {
@@ -83,7 +83,12 @@ impl ComposeRuntime {
         if ids.is_empty() {
             return Ok(());
         }
-        self.change(prepared, ["unpause"].into_iter().chain(ids.iter().map(String::as_str)).map(OsString::from), cancel)
+        self.change(
+            &self.docker,
+            prepared,
+            ["unpause"].into_iter().chain(ids.iter().map(String::as_str)).map(OsString::from),
+            cancel,
+        )
     }
 
     /// `up` of these services and no others: makes what is missing, starts what has stopped, and leaves what runs.
@@ -98,21 +103,22 @@ impl ComposeRuntime {
             return Ok(());
         }
         let (document, directory) = (project.resolved(), project.files());
-        let args = compose(&prepared.component.project, Some((&document, &directory, Path::new("/dev/null"))));
+        let args = options(&prepared.component.project, Some((&document, &directory, Path::new("/dev/null"))));
         let verb = ["up", "--detach", "--no-deps", "--no-recreate", "--no-build", "--pull", "never", "--quiet-pull"];
         let words = verb.into_iter().chain(services.iter().map(String::as_str)).map(OsString::from);
-        self.change(prepared, args.into_iter().chain(words), cancel)
+        self.change(&self.compose(), prepared, args.into_iter().chain(words), cancel)
     }
 
     fn change(
         &self,
+        client: &Client,
         prepared: &Prepared,
         args: impl Iterator<Item = OsString>,
         cancel: &dyn Fn() -> bool,
     ) -> Result<(), RuntimeError> {
         let (args, timeout) = (args.collect(), prepared.component.timeout);
         let call = Call { args, timeout, redactor: &prepared.redactor, parameters: &[], cancel };
-        let output = self.docker.run(call)?;
+        let output = client.run(call)?;
         if output.status.success() { Ok(()) } else { Err(self.compose_failed(prepared, &output)) }
     }
 }

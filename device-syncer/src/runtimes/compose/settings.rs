@@ -14,6 +14,9 @@ use crate::runtimes::sandbox::SandboxSettings;
 #[derive(Debug, Clone)]
 pub struct ComposeSettings {
     pub docker: PathBuf,
+    /// Compose's own program; where this is absent it is looked for as docker looks for its plugins, unless `docker` is
+    /// somebody's choice.
+    pub compose: Option<PathBuf>,
     pub path: String,
     /// `HOME` of child processes: a directory of our own.
     pub home: PathBuf,

@@ -41,6 +41,7 @@ pub(super) fn client(settings: &HelmSettings) -> Client {
             ("HOME", settings.home.clone().into_os_string()),
             ("TMPDIR", settings.home.clone().into_os_string()),
         ]),
+        first: Vec::new(),
         always: ["--kubeconfig".into(), kubeconfig, "--kube-context".into(), settings.context.clone().into()].into(),
         ends: Arc::default(),
     }

@@ -1,14 +1,13 @@
 //! What real Compose can read while it resolves, the check of the raw files left out.
 
-use repo_model::{DeploymentId, Digest, FleetId};
+use repo_model::{DeploymentId, Digest};
 use serde_json::json;
 use uuid::Uuid;
 
 use super::*;
-use crate::config::policy::SitePolicy;
 use crate::runtimes::ComposeSettings;
-use crate::runtimes::compose::testing::archive;
-use crate::runtimes::sandbox::{Sandbox, SandboxSettings};
+use crate::runtimes::compose::testing::{archive, settings};
+use crate::runtimes::sandbox::Sandbox;
 
 struct World {
     dir: tempfile::TempDir,
@@ -20,20 +19,8 @@ impl World {
     fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let config = std::env::var_os("DOCKER_CONFIG").expect("DOCKER_CONFIG is set: run the tests by `./justw test`");
-        let settings = ComposeSettings {
-            docker: "docker".into(),
-            path: std::env::var("PATH").unwrap(),
-            home: dir.path().join("home"),
-            environment: [("DOCKER_CONFIG".into(), config)].into(),
-            projects_dir: dir.path().join("projects"),
-            cache_dir: dir.path().join("cache"),
-            fleet: FleetId::from(Uuid::nil()),
-            device: "press".parse().unwrap(),
-            policy: SitePolicy::default(),
-            registry: repo_artifacts::Settings::default(),
-            sandbox: SandboxSettings { program: repo_testkit::program("device-syncer"), user: 60917 },
-            stop_timeout: QUERY,
-        };
+        let environment = [("DOCKER_CONFIG".into(), config)].into();
+        let settings = ComposeSettings { environment, ..settings(dir.path()) };
         let component = Component {
             deployment: DeploymentId::from(Uuid::nil()),
             deployment_name: "test".parse().unwrap(),
