@@ -25,7 +25,9 @@ pub use epoch::epoch_commits;
 pub use id::{BlobId, CommitId, InvalidId, TreeId};
 #[cfg(feature = "ssh")]
 pub use remote::ssh;
-pub use remote::{FetchError, FetchLimits, Fetched, PushError, PushResult, PushUpdate, Remote, RemoteError, Waited};
+pub use remote::{
+    BundleError, FetchError, FetchLimits, Fetched, PushError, PushResult, PushUpdate, Remote, RemoteError, Waited,
+};
 pub use repo::{
     Ancestry, Batch, BatchError, Commit, CommitSpec, ConsolidateError, DamagedRef, Entry, EntryKind, Expected,
     LockError, OpenError, Person, ReadError, RecoverError, Recovery, RefError, RefMove, Repo, RepoLock, TreeError,

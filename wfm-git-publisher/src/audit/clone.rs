@@ -33,7 +33,7 @@ pub const FLEET: &str = "fleet";
 const INDEX: u64 = 256 << 20;
 
 /// A history of years comes at once; an auditor's machine has room and time.
-const LIMITS: FetchLimits = FetchLimits {
+pub(super) const LIMITS: FetchLimits = FetchLimits {
     bytes: 4 << 30,
     objects: 20_000_000,
     object_bytes: 64 << 20,
@@ -273,7 +273,8 @@ pub fn clone_fleet(host: &Host, into: &Path) -> Result<Outcome, String> {
     copied.map(|(outcome, _)| outcome).map_err(|error| error_chain(&error))
 }
 
-/// Makes the refs of a clone those of the host, whatever they are called: an audit says which ones don't belong there.
+/// Makes the refs of a clone those of the host, whatever they are called: an audit says which ones don't belong there. Ends of
+/// epochs that the host doesn't have any more stay.
 fn copy(remote: &Remote, path: &Path) -> Result<(Outcome, Vec<String>), CopyError> {
     let there = remote.refs(&["refs/"])?;
     let is_new = !path.exists();
@@ -297,12 +298,14 @@ fn copy(remote: &Remote, path: &Path) -> Result<(Outcome, Vec<String>), CopyErro
     let stays = |name: &str| {
         [DESIRED, Branch::Status.as_str()].map(ref_name).contains(&name.to_owned()) || epoch_of(name).is_some()
     };
-    let moved = here.iter().filter(|(name, old)| stays(name) && there.get(*name) != Some(*old));
+    // It may be archived at the host; the audit asks the ledger, and what is here is as good.
+    let is_kept = |name: &str| epoch_of(name).is_some() && !there.contains_key(name);
+    let moved = here.iter().filter(|(name, old)| stays(name) && !is_kept(name) && there.get(*name) != Some(*old));
     let rewritten = moved.filter(|(name, old)| !goes_on(name, **old));
     let rewritten = rewritten.filter_map(|(name, _)| name.strip_prefix(HEADS).map(str::to_owned)).collect();
     let moved = there.iter().filter(|(name, tip)| here.get(*name) != Some(tip));
     let moved = moved.map(|(name, tip)| RefMove { name: name.clone(), expected: Expected::Any, new: Some(*tip) });
-    let gone = here.keys().filter(|name| !there.contains_key(*name));
+    let gone = here.keys().filter(|name| !there.contains_key(*name) && !is_kept(name));
     let gone = gone.map(|name| RefMove { name: name.clone(), expected: Expected::Any, new: None });
     let moves: Vec<_> = moved.chain(gone).collect();
     repo.move_refs(&moves)?;

@@ -1,4 +1,4 @@
-//! The whole history of `status`: what is on the branch, and the epochs before, which are kept as `status-<n>`.
+//! The whole history of `status`: what is on the branch, and the epochs before, which are kept as `status-<n>` or in archives.
 //!
 //! The first commit of an epoch names the last one of the epoch before, and its signature is that of the device's key. So
 //! nobody can take an epoch away, put another one in its place or cut its end off unseen.
@@ -10,8 +10,11 @@ use repo_model::branch::{HEADS, epoch_branch, epoch_of};
 use repo_model::message::{Epoch, Message};
 use repo_model::{Branch, Trailer};
 
+use super::archives::Gone;
 use super::checkpoint::Covered;
-use super::finding::{EPOCH_FORKED, EPOCH_MISSING, EPOCH_MOVED, EPOCH_UNSIGNED, FOREIGN_REF, Found, Kind};
+use super::finding::{
+    EPOCH_ARCHIVED, EPOCH_FORKED, EPOCH_MISSING, EPOCH_MOVED, EPOCH_UNSIGNED, FOREIGN_REF, Found, Kind,
+};
 use super::history::Line;
 
 /// The line of `status` across its epochs.
@@ -20,18 +23,23 @@ pub(super) struct Whole<'a> {
     pub(super) line: Line<'a>,
     /// The place of each branch's first commit in the line, in its order; the last is that of `status`.
     branches: Vec<(usize, String)>,
-    /// Where the epochs ended that are kept.
+    /// Where the epochs ended that are kept, or archived.
     pub(super) kept: BTreeMap<u32, CommitId>,
     pub(super) found: Vec<Found>,
 }
 
 impl<'a> Whole<'a> {
     /// Reads it from the tip of `status` back, or to what a checkpoint covers.
-    pub(super) fn read(repo: &'a Repo, tip: Option<CommitId>, covered: Option<&Covered>) -> Option<Self> {
+    pub(super) fn read(
+        (repo, gone): (&'a Repo, &'a Gone),
+        tip: Option<CommitId>,
+        covered: Option<&Covered>,
+    ) -> Option<Self> {
         // What can't be read of them is found with what else lies there.
         let refs = repo.references(HEADS).unwrap_or_default().into_iter();
-        let kept: BTreeMap<_, _> = refs.filter_map(|(name, tip)| Some((epoch_of(&name)?, tip))).collect();
-        let mut walk = Walk { repo, kept, found: Vec::new(), lines: Vec::new() };
+        let mut kept = gone.ends.clone();
+        kept.extend(refs.filter_map(|(name, tip)| Some((epoch_of(&name)?, tip))));
+        let mut walk = Walk { repo, gone, kept, found: gone.found.clone(), lines: Vec::new(), oldest: 0 };
         let is_as_covered = walk.compare(covered);
         let known = covered.filter(|_| is_as_covered).and_then(|covered| Some(covered.status.as_ref()?.commit));
         let is_walked = tip.is_some_and(|tip| walk.back(tip, known));
@@ -68,10 +76,13 @@ impl<'a> Whole<'a> {
 
 struct Walk<'a> {
     repo: &'a Repo,
+    gone: &'a Gone,
     kept: BTreeMap<u32, CommitId>,
     found: Vec<Found>,
     /// Those that were read, the newest first.
     lines: Vec<(String, Line<'a>)>,
+    /// The archived one, by its number, that isn't read, nor what was before it; 0 if all is read.
+    oldest: u32,
 }
 
 impl<'a> Walk<'a> {
@@ -101,6 +112,12 @@ impl<'a> Walk<'a> {
     fn back(&mut self, tip: CommitId, known: Option<CommitId>) -> bool {
         let (mut name, mut tip, mut below) = (Branch::Status.to_string(), tip, u32::MAX);
         loop {
+            if let Some(time) = self.gone.unread.get(&below) {
+                self.oldest = below;
+                let text = format!("archived on {time:.0}, and neither it nor what came before it is read");
+                self.find(&EPOCH_ARCHIVED, below, text);
+                return true;
+            }
             let line = Line::read(self.repo, Branch::Status, tip);
             let (first, is_broken) = (line.commits.first().copied(), line.broken.is_some());
             let has_known = known.is_some_and(|known| line.commits.contains(&known));
@@ -141,14 +158,17 @@ impl<'a> Walk<'a> {
             // A host keeps it of a device that knows no epochs, where another key took the place of the old ones.
             None => {
                 let ours = commit.signer().ok();
-                let is_by_another = |end| {
+                let is_by_another = |number: u32, end| {
+                    if self.gone.unread.contains_key(&number) {
+                        return true;
+                    }
                     let Ok(commit) = self.repo.commit(end) else { return false };
                     let kind = Message::parse(&commit.message).get(Trailer::Kind) == Some(Branch::Status.as_str());
                     kind && commit.signer().is_ok_and(|signer| Some(signer) != ours)
                 };
                 let older = self.kept.range(..below).rev().map(|(number, end)| (*number, *end));
                 let mut older = older.filter(|(_, end)| !self.is_read(*end));
-                let (number, end) = older.next().filter(|(_, end)| is_by_another(*end))?;
+                let (number, end) = older.next().filter(|(number, end)| is_by_another(*number, *end))?;
                 let message = format!("nothing that was signed says that it ends there, and `{name}` came after it");
                 self.find(&EPOCH_UNSIGNED, number, message);
                 Some((number, end))
@@ -163,7 +183,9 @@ impl<'a> Walk<'a> {
     /// Finds what nothing leads to. An end that was kept and then gone on from is part of what was read.
     fn find_others(&mut self, covered: Option<&Covered>) {
         let is_covered = |number: &u32| covered.is_some_and(|covered| covered.epochs.contains_key(number));
-        let others = self.kept.iter().filter(|(number, end)| !is_covered(number) && !self.is_read(**end));
+        let is_open = |number: &u32| *number > self.oldest && !self.gone.unread.contains_key(number);
+        let others =
+            self.kept.iter().filter(|(number, end)| is_open(number) && !is_covered(number) && !self.is_read(**end));
         let others: Vec<_> = others.map(|(number, end)| (*number, *end)).collect();
         for (number, end) in others {
             let first = self.repo.history(end, None, usize::MAX).ok().and_then(|mut line| line.pop());

@@ -54,10 +54,12 @@ kinds! {
     OBJECT_DAMAGED Error "object-damaged", "An object is missing, has other bytes than its name says, or is no object that may stand there.", "clone it anew; if that doesn't help, the host lost or changed it";
     NOT_ONE_LINE Error "not-one-line", "A commit has parents that it may not have.", "find out who made it; the first parent is followed";
     FOREIGN_REF Error "foreign-ref", "There is a ref that no device repository has.", "find out who made it, and delete it at the host";
-    EPOCH_MISSING Error "epoch-missing", "An epoch of `status` isn't there, and another one goes on from it.", "fetch every branch; if it stays so, the host withholds part of the device's history, or lost it: its backup, or an older clone, has it";
+    EPOCH_MISSING Error "epoch-missing", "An epoch of `status` isn't there, and another one goes on from it.", "fetch every branch, and name the ledger with --control, which knows what is archived; if it stays so, the host withholds part of the device's history, or lost it: its backup, or an older clone, has it";
     EPOCH_MOVED Error "epoch-moved", "An epoch of `status` doesn't end where it ended.", "keep both clones; ask who moved the branch, because an honest host can't";
     EPOCH_FORKED Error "epoch-forked", "An epoch of `status` begins where another one is.", "keep it; ask who made it, because an honest device begins each once";
     EPOCH_UNSIGNED Note "epoch-unsigned", "A host kept an epoch of `status` of a device that knows no epochs, and nobody signed that it is whole.", "compare its end with an older clone, if that matters";
+    EPOCH_ARCHIVED Note "epoch-archived", "An epoch of `status` is in an archive, by the word of the publisher's ledger, and isn't read.", "name the directory that has it: --archives";
+    ARCHIVE_MISMATCH Error "archive-mismatch", "The archive of an epoch isn't the one that the publisher's ledger names.", "look for another copy of it; somebody changed this one, or it is damaged";
     FOREIGN_FILE Note "foreign-file", "A tree holds a file that this program doesn't know there.", "a newer program may write it; else find out what it is";
     HEAD_ELSEWHERE Error "head-elsewhere", "`HEAD` doesn't name `desired`.", "git symbolic-ref HEAD with the full name of the branch, at the host";
     BRANCH_MISSING Error "branch-missing", "A branch is missing without which the others mean nothing.", "find out who deleted it";

@@ -4,6 +4,7 @@
 //! The judges (`desired`, `status`, `singles`, `states`) are pure: a commit, its files and where they stand give what is
 //! wrong. `history`, `epochs` and `repository` read for them, and nothing is written but the checkpoint; `clone` gets the repositories.
 
+mod archives;
 mod checkpoint;
 pub mod clone;
 mod commit;
@@ -27,9 +28,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use jiff::Timestamp;
 use repo_model::roster::{Roster, RosterError, Trust};
-use repo_model::{DeviceId, Digest, KeyText, error_chain, json};
+use repo_model::{DeviceId, Digest, FileTree, KeyText, error_chain, json};
 use serde::Serialize;
 
+pub(crate) use archives::unbundle;
+pub use archives::{Archives, ArchivesError};
 pub use checkpoint::{Checkpoint, CheckpointError, Covered, CoveredStatus};
 pub use decisions::{Decided, DecisionsError, decisions};
 pub use desired::Package;
@@ -73,6 +76,13 @@ impl Start {
     /// The roster with this digest, wherever `desired` has it.
     pub fn digest(digest: Digest) -> Self {
         Self { digest, trust: None }
+    }
+
+    /// The trusted roster among the files of a tree.
+    fn find(&self, files: &FileTree) -> Option<Trust> {
+        let mut rosters = files.iter().filter(|(path, _)| path.starts_with("trust/") && path.ends_with(".json"));
+        let (path, bytes) = rosters.find(|(_, bytes)| Digest::of(bytes) == self.digest)?;
+        pin(path, bytes).ok()
     }
 }
 
@@ -184,6 +194,8 @@ pub struct Options<'a> {
     pub start: &'a Start,
     /// What was covered before.
     pub before: &'a Checkpoint,
+    /// What was archived; absent if nobody knows.
+    pub archives: Option<&'a Archives>,
     pub now: Timestamp,
     pub threads: usize,
     /// Whether believed commits are kept as records; a long history takes some memory then.
@@ -193,10 +205,11 @@ pub struct Options<'a> {
 /// Audits repositories. `progress` is told how many are done of
 /// how many. What can't be read of one is a finding, and no other one suffers.
 pub fn audit(places: Vec<Place>, options: Options<'_>, progress: &(dyn Fn(usize, usize) + Sync)) -> Audit {
-    let Options { start, before, now, threads, keeps_records } = options;
+    let Options { start, before, archives, now, threads, keeps_records } = options;
     let (all, done) = (places.len(), AtomicUsize::new(0));
     let audited = parallel::map(places, threads, |place| {
-        let audited = repository::audit(&place.path, start, |device| before.devices.get(device), (now, keeps_records));
+        let covered = |device: &DeviceId| before.devices.get(device);
+        let audited = repository::audit(&place.path, start, covered, archives, (now, keeps_records));
         progress(done.fetch_add(1, Ordering::Relaxed) + 1, all);
         (place, audited)
     });

@@ -11,8 +11,9 @@ use repo_model::desired;
 use repo_model::message::Message;
 use repo_model::report::Adopted;
 use repo_model::roster::{Trust, roster_path};
-use repo_model::{Branch, DeviceId, Digest, KeyText, Trailer};
+use repo_model::{Branch, DeviceId, KeyText, Trailer};
 
+use super::archives::Archives;
 use super::checkpoint::{Covered, CoveredStatus};
 use super::commit::Told;
 use super::desired::DesiredJudge;
@@ -50,6 +51,7 @@ pub(super) fn audit<'c>(
     path: &Path,
     start: &Start,
     covered: impl Fn(&DeviceId) -> Option<&'c Covered>,
+    archives: Option<&Archives>,
     (now, keeps): (Timestamp, bool),
 ) -> Audited {
     let repo = match Repo::open_briefly(path) {
@@ -59,7 +61,7 @@ pub(super) fn audit<'c>(
             return Audited { found, ..Audited::default() };
         }
     };
-    let mut audit = Audit { repo: &repo, now, keeps, done: Audited::default() };
+    let mut audit = Audit { repo: &repo, archives, now, keeps, done: Audited::default() };
     audit.surroundings(path);
     let Some(tip) = audit.tip(Branch::Desired) else {
         let others = Branch::OF_DEVICE.into_iter().filter(|branch| audit.tip(*branch).is_some()).count();
@@ -84,6 +86,7 @@ pub(super) fn audit<'c>(
 
 struct Audit<'a> {
     repo: &'a Repo,
+    archives: Option<&'a Archives>,
     now: Timestamp,
     /// Whether there is a record.
     keeps: bool,
@@ -299,7 +302,9 @@ impl<'a> Audit<'a> {
     ) -> (Status, BTreeMap<u32, CommitId>) {
         let before = covered.and_then(|covered| covered.status.as_ref());
         let tip = self.tip(Branch::Status);
-        let whole = Whole::read(self.repo, tip, covered.filter(|_| !rewritten));
+        let gone = self.archives.map(|archives| archives.of(self.repo, device)).unwrap_or_default();
+        let repo = gone.repo.as_ref().unwrap_or(self.repo);
+        let whole = Whole::read((repo, &gone), tip, covered.filter(|_| !rewritten));
         self.done.found.extend(whole.iter().flat_map(|whole| whole.found.iter().cloned()));
         let Some((tip, whole)) = tip.zip(whole) else {
             if let Some(before) = before {
@@ -312,12 +317,13 @@ impl<'a> Audit<'a> {
         self.done.found.extend(line.broken.clone());
         let place = before.and_then(|before| line.commits.iter().position(|id| *id == before.commit));
         if let Some(before) = before.filter(|_| place.is_none()) {
-            let text = format!("it doesn't go on from {}", before.commit);
+            let unread = if gone.unread.is_empty() { "" } else { ", unless an archive has that which isn't read" };
+            let text = format!("it doesn't go on from {}{unread}", before.commit);
             self.find(Found::at(&HISTORY_REWRITTEN, Branch::Status, tip, text));
         }
         // What was judged by states that aren't there any more is judged anew.
         let place = place.filter(|_| !rewritten);
-        let mut files = Files::new(self.repo);
+        let mut files = Files::new(repo);
         let mut judge = match before.zip(place) {
             Some((before, place)) => {
                 let at = before.newest.and_then(|newest| states.place(newest));
@@ -478,13 +484,4 @@ fn answered(line: &Line<'_>, commits: &[CommitId]) -> Vec<(Option<CommitId>, Opt
     let mut all: Vec<_> = commits.iter().rev().map(of).collect();
     all.reverse();
     all
-}
-
-impl Start {
-    /// The trusted roster among the files of a tree.
-    fn find(&self, files: &repo_model::FileTree) -> Option<Trust> {
-        let mut rosters = files.iter().filter(|(path, _)| path.starts_with("trust/") && path.ends_with(".json"));
-        let (path, bytes) = rosters.find(|(_, bytes)| Digest::of(bytes) == self.digest)?;
-        super::pin(path, bytes).ok()
-    }
 }

@@ -23,6 +23,22 @@ impl States {
         Self(states.collect())
     }
 
+    /// What was before these values of the trailer `State`, which led to what the documents of a tree say.
+    pub(super) fn before<'t>(
+        deployments: &BTreeMap<DeploymentId, DeploymentStatus>,
+        transitions: impl Iterator<Item = &'t str>,
+    ) -> Self {
+        let mut states = Self::of(deployments);
+        for transition in transitions.collect::<Vec<_>>().into_iter().rev() {
+            let [what, from, ..] = transition.split(' ').collect::<Vec<_>>()[..] else { continue };
+            match State::parse(from) {
+                Some(state) => _ = states.0.insert(what.to_owned(), state.as_str()),
+                None => _ = states.0.remove(what),
+            }
+        }
+        states
+    }
+
     /// Takes the value of a trailer `State`. The error is why it can't be so.
     pub(super) fn follow(&mut self, transition: &str) -> Result<(), String> {
         let words: Vec<_> = transition.split(' ').collect();
@@ -69,6 +85,15 @@ mod tests {
         );
         let document = DeploymentStatus::read("deployments/x.json", text.as_bytes()).unwrap();
         BTreeMap::from([(document.deployment_id, document)])
+    }
+
+    #[test]
+    fn what_was_before_some_transitions_is_known_from_what_they_led_to() {
+        let led = ["none > pending", "pending > installed"].map(|step| format!("{ID}/c {step}"));
+        let mut states = States::before(&documents("installed"), led.iter().map(String::as_str));
+        assert_eq!(states.0.keys().collect::<Vec<_>>(), [&format!("{ID}/*")]);
+        led.iter().for_each(|step| states.follow(step).unwrap());
+        assert_eq!(states.settle(&documents("installed")), Vec::<String>::new());
     }
 
     #[test]

@@ -126,12 +126,10 @@ impl StatusJudge {
                 told.found(&STATE_LOST, "it answers a state that isn't here any more, and that a later one continues"),
             );
         }
-        if self.last.is_none()
-            && Epoch::<CommitId>::of(&told.message).is_some()
-            && told.message.all(Trailer::State).next().is_none()
-        {
+        if self.last.is_none() && Epoch::<CommitId>::of(&told.message).is_some() {
             // What came before isn't here; this commit says once more what it led to.
-            (self.states, self.versions) = (States::of(&status.deployments), versions(&status));
+            let states = States::before(&status.deployments, told.message.all(Trailer::State));
+            (self.states, self.versions) = (states, versions(&status));
         }
         found.extend(self.order(told, answers));
         found.extend(self.installation(told, status.syncer.instance));

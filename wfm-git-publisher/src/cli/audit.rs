@@ -14,7 +14,7 @@ pub(super) use report::{agreed_by, agreement_json};
 use serde_json::json;
 
 use super::OutputArgs;
-use crate::audit::{self, Audit, Checkpoint, Finding, Level, Options, Record, Start, UNPROVEN};
+use crate::audit::{self, Archives, Audit, Checkpoint, Finding, Level, Options, Record, Start, UNPROVEN};
 use crate::error::{Failure, USER};
 
 /// Proves the history of device repositories, from the first commit on
@@ -27,6 +27,9 @@ use crate::error::{Failure, USER};
 ///
 /// With a checkpoint only what is new is judged, and history that doesn't go on from it is found. It goes forward only for
 /// repositories in which nothing is wrong. Exit code 0 if nothing is wrong, 1 if something is.
+///
+/// What the operator archived is missing, unless --control says so, the ledger, by a publisher's signature; with --archives it is
+/// read, too, where it is what the ledger noted.
 ///
 ///   wfm-git-publisher audit ../my-fleet.wfm/devices --roster roster.json
 ///   wfm-git-publisher audit ../my-fleet.wfm/devices --roster roster.json --checkpoint seen.json
@@ -49,6 +52,9 @@ pub(super) struct Args {
     checkpoint: Option<PathBuf>,
 
     #[command(flatten)]
+    ledger: LedgerArgs,
+
+    #[command(flatten)]
     output: OutputArgs,
 }
 
@@ -61,6 +67,30 @@ enum Command {
 
 /// What believed commits say, by device.
 type Records = Vec<(DeviceId, Record)>;
+
+/// What of history may be elsewhere.
+#[derive(Debug, clap::Args)]
+struct LedgerArgs {
+    /// The publisher's control.git, or a clone of it, which says what was archived; `report` has it say what was decided, too
+    #[arg(long, value_name = "DIR")]
+    control: Option<PathBuf>,
+
+    /// A directory with archived epochs, to be read as well
+    #[arg(long, value_name = "DIR", requires = "control")]
+    archives: Option<PathBuf>,
+}
+
+impl LedgerArgs {
+    fn read(&self, start: &Start) -> Result<Option<Archives>, Failure> {
+        let Some(control) = &self.control else { return Ok(None) };
+        let read = Archives::handed_out(control, start);
+        let noted = read.map_err(|error| Failure::of(&error).about(control.display().to_string()))?;
+        Ok(Some(match &self.archives {
+            Some(directory) => noted.with_bundles(directory.clone(), std::env::temp_dir()),
+            None => noted,
+        }))
+    }
+}
 
 /// What a command tells of, from commits that are believed.
 #[derive(Debug, clap::Args)]
@@ -84,13 +114,25 @@ struct Scope {
     /// Only this device; may be given again
     #[arg(long, value_name = "ID")]
     device: Vec<DeviceId>,
+
+    #[command(flatten)]
+    ledger: LedgerArgs,
 }
 
 impl Scope {
     /// Audits everything, and gives what believed commits say of the devices and the time that are asked about.
     fn read(&self) -> Result<(Audit, Start, Records), Failure> {
         let start = start(&self.roster)?;
-        let mut audit = audited(&self.directories, &start, &Checkpoint::new(start.digest), true)?;
+        let archives = match self.ledger.read(&start) {
+            // Each of its decisions is believed or not by itself; of archives it says nothing then.
+            Err(failure) if self.ledger.archives.is_none() => {
+                eprint!("{failure}");
+                None
+            }
+            read => read?,
+        };
+        let before = Checkpoint::new(start.digest);
+        let mut audit = audited(&self.directories, (&start, archives.as_ref()), &before, true)?;
         let (from, to) = (self.from.unwrap_or(Timestamp::MIN), self.to.unwrap_or(Timestamp::MAX));
         let asked = |device: &DeviceId| self.device.is_empty() || self.device.contains(device);
         let records = std::mem::take(&mut audit.records).into_iter().filter(|(device, _)| asked(device));
@@ -118,7 +160,8 @@ pub(super) fn run(args: &Args) -> Result<u8, Failure> {
         Some(path) => Checkpoint::read(path, start.digest)?,
         None => Checkpoint::new(start.digest),
     };
-    let audit = audited(&args.directories, &start, &before, false)?;
+    let archives = args.ledger.read(&start)?;
+    let audit = audited(&args.directories, (&start, archives.as_ref()), &before, false)?;
     if let Some(path) = &args.checkpoint {
         audit.checkpoint.write(path)?;
     }
@@ -135,11 +178,16 @@ pub(super) fn run(args: &Args) -> Result<u8, Failure> {
 }
 
 /// Audits the repositories in these directories.
-fn audited(directories: &[PathBuf], start: &Start, before: &Checkpoint, keeps_records: bool) -> Result<Audit, Failure> {
+fn audited(
+    directories: &[PathBuf],
+    (start, archives): (&Start, Option<&Archives>),
+    before: &Checkpoint,
+    keeps_records: bool,
+) -> Result<Audit, Failure> {
     let places = audit::places(directories)?;
     let (now, last) = (Timestamp::now(), Mutex::new(Instant::now()));
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    let options = Options { start, before, now, threads, keeps_records };
+    let options = Options { start, before, archives, now, threads, keeps_records };
     Ok(audit::audit(places, options, &|done, all| show("audited", &last, done, all)))
 }
 

@@ -8,7 +8,10 @@ use serde_json::json;
 
 use super::account::ttl;
 use super::{OutputArgs, Place, read_fleet, table};
-use crate::audit::{self, Adoption, Change, Checkpoint, Event, Level, Options, Record, Start, Transition, What};
+use crate::audit::finding::EPOCH_ARCHIVED;
+use crate::audit::{
+    self, Adoption, Archives, Change, Checkpoint, Event, Level, Options, Record, Start, Transition, What,
+};
 use crate::error::{Failure, USER};
 use crate::repos::{Control, DeviceRepo};
 use crate::status::fetch;
@@ -83,7 +86,7 @@ fn fetch_reports(place: &Place, device: &DeviceId) -> Result<(), Failure> {
 /// What the commits of its repository say that an audit believes, and whether it finds nothing wrong.
 fn record(place: &Place, device: &DeviceId) -> Result<(Record, bool), Failure> {
     let home = place.home()?;
-    let (_, rosters) = Control::read(&home)?;
+    let (ledger, rosters) = Control::read(&home)?;
     if DeviceRepo::open(&home, rosters.fleet(), device)?.is_none() {
         let failure = Failure::new(format!("nothing was ever published for a device `{device}`"));
         return Err(failure.hint("`device list` lists the devices of the fleet"));
@@ -91,12 +94,17 @@ fn record(place: &Place, device: &DeviceId) -> Result<(Record, bool), Failure> {
     let path = roster_path(1);
     let start = Start::of(&path, rosters.files.get(&path).map_or(&[][..], Vec::as_slice))?;
     let before = Checkpoint::new(start.digest);
-    let options = Options { start: &start, before: &before, now: Timestamp::now(), threads: 1, keeps_records: true };
+    let archives = Archives::noted(ledger.archived);
+    let (start, now) = (&start, Timestamp::now());
+    let options = Options { start, before: &before, archives: Some(&archives), now, threads: 1, keeps_records: true };
     let place = audit::Place { path: home.device(device), is_found: false };
     let mut audit = audit::audit(vec![place], options, &|_, _| {});
     for one in audit.findings.iter().filter(|one| one.found.kind.level == Level::Error) {
         let found = &one.found;
         eprint!("{}", Failure::new(format!("{}: {}", found.kind.code, found.message)).hint(found.kind.advice));
+    }
+    if let Some(one) = audit.findings.iter().find(|one| *one.found.kind == EPOCH_ARCHIVED) {
+        eprintln!("note: older history is {}: `archive list` names the file", one.found.message);
     }
     Ok((audit.records.remove(device).unwrap_or_default(), !audit.has_errors()))
 }

@@ -4,6 +4,7 @@ mod account;
 mod alert;
 mod app;
 mod approve;
+mod archive;
 mod audit;
 mod backup;
 mod deploy;
@@ -127,6 +128,7 @@ enum Command {
     Audit(audit::Args),
     #[command(subcommand)]
     Signers(signers::Command),
+    Archive(archive::Args),
     Backup(backup::BackupArgs),
     Restore(backup::RestoreArgs),
     #[command(subcommand)]
@@ -285,6 +287,7 @@ fn run(args: Args) -> Result<u8, Failure> {
         Command::History(args) => history::run(&place, &args),
         Command::Rollout(command) => rollout::run(&place, command),
         Command::Approve(args) => approve::run(&place, &args),
+        Command::Archive(args) => archive::run(&place, &args),
         Command::Backup(args) => backup::run(&place, &args),
         Command::Restore(args) => backup::run_restore(&place, &args),
         Command::Audit(args) => audit::run(&args),

@@ -44,7 +44,7 @@ impl ClonesError {
     pub(crate) fn hint(&self) -> Option<String> {
         let text = match self {
             Self::Refused { .. } => {
-                "clone them anew, or use an older clone; without the repository of one device that device goes on from what \
+                "clone them anew, fetch archived epochs into them, or use an older clone; without the repository of one device that device goes on from what \
                  it says itself, once a publish has made it a new one"
             }
             Self::Nobodys { .. } => "move it out of the directory",
@@ -73,7 +73,8 @@ pub fn restore_clones(
     }
     let before = Checkpoint::new(start.digest);
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    let options = Options { start, before: &before, now, threads, keeps_records: false };
+    // What was archived has to be fetched into them.
+    let options = Options { start, before: &before, archives: None, now, threads, keeps_records: false };
     let audited = audit(places(&[directory.to_owned()])?, options, &|_, _| {});
     let (findings, repositories) = (audited.findings, audited.repositories);
     let findings: Vec<_> = findings.into_iter().filter(|one| one.found.kind.level == Level::Error).collect();

@@ -59,6 +59,7 @@ pub use options::{Options, Work};
 pub use outcome::{Done, Outcome, Planned};
 pub use planned::{check, device_context, known_devices, plan, plan_read};
 pub use publisher::Publisher;
+pub(crate) use publisher::check_key;
 pub use rollout_progress::RolloutProgress;
 pub use serial::{KnownNumbers, SerialError};
 pub use up_to_date::{is_as_left, unchanged};

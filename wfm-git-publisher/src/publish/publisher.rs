@@ -28,7 +28,7 @@ use super::up_to_date::UpToDateIndex;
 use crate::coverage::Written;
 use crate::fleet::Fleet;
 use crate::mirror::{Each, Mirror, Provisioned, Provisioning, RemoteRefs};
-use crate::repos::{Control, Covered, FleetRepo, Home, HomeLock, Rosters, keys_at};
+use crate::repos::{Control, Covered, FleetRepo, Home, HomeLock, Rosters, key_text, keys_at};
 
 /// How long a second publisher waits for the first one.
 const LOCK_WAIT: Duration = Duration::from_secs(30);
@@ -67,6 +67,16 @@ fn to_reclaim(remote_refs: &Each<RemoteRefs>) -> BTreeSet<DeviceId> {
     foreign.map(|(device, _)| device.clone()).collect()
 }
 
+/// Checks that devices believe what this key signs.
+pub(crate) fn check_key(key: &SigningKey, rosters: &Rosters, now: Timestamp) -> Result<(), PublishError> {
+    let public = key_text(key.public());
+    if public.is_some_and(|public| rosters.newest.allows(&public, now)) {
+        return Ok(());
+    }
+    let version = rosters.newest.roster.version;
+    Err(PublishError::KeyNotAllowed { key: key.public().fingerprint(), version })
+}
+
 impl Publisher {
     /// Becomes the one publisher at work in this home.
     pub fn open(home: &Home, now: Timestamp) -> Result<Self, PublishError> {
@@ -83,11 +93,7 @@ impl Publisher {
     fn begin(home: &Home, lock: HomeLock, now: Timestamp) -> Result<Self, PublishError> {
         let key = SigningKey::load(&home.publisher_key())?;
         let (control, rosters, rebuilt) = Control::open_or_rebuild(home, &key, now)?;
-        let public = crate::repos::key_text(key.public());
-        if !public.is_some_and(|public| rosters.newest.allows(&public, now)) {
-            let version = rosters.newest.roster.version;
-            return Err(PublishError::KeyNotAllowed { key: key.public().fingerprint(), version });
-        }
+        check_key(&key, &rosters, now)?;
         let operators = home.operator_keys()?.into_iter().collect();
         home.clear_devices()?;
         let (up_to_date, covered) = (UpToDateIndex::read(home), CoveredCommits::read(home));

@@ -3,6 +3,7 @@
 //! One branch of signed commits; one commit for each batch. It is read whole at the start and kept in memory.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 
 use jiff::Timestamp;
 use repo_artifacts::Images;
@@ -16,6 +17,7 @@ use repo_model::{Branch, DeviceId, Digest, FileTree, FleetId, KeyText, Trailer, 
 use serde::{Deserialize, Serialize};
 
 use super::Home;
+use super::archived::{Archived, ArchivedEpochs, EPOCHS, archived_of};
 use super::control_error::ControlError;
 use super::rollouts::Rollouts;
 use super::rosters::{Rosters, key_text};
@@ -52,6 +54,18 @@ pub struct Ledger {
     /// What of the fleet was covered last; absent while nobody has to agree to anything.
     pub covered: Option<Covered>,
     pub rollouts: Rollouts,
+    /// Epochs of `status` that are in archives.
+    pub archived: ArchivedEpochs,
+}
+
+/// A `control.git` that was handed out, of which nothing is believed yet.
+#[derive(Debug)]
+pub struct HandedOut {
+    /// Who signed its tip; absent if nobody did by a key of ours.
+    pub signer: Option<KeyText>,
+    /// The files of the rosters.
+    pub trust: FileTree,
+    pub archived: ArchivedEpochs,
 }
 
 /// The last commit of the fleet to which those agreed who have to.
@@ -83,6 +97,11 @@ impl Ledger {
     pub fn base(&self, source: &FleetRepo) -> Option<CommitId> {
         let covered = self.covered.filter(|covered| !covered.rebuilt || source.has(covered.commit));
         covered.map(|covered| covered.commit)
+    }
+
+    /// The archived epochs of a device.
+    pub fn archived_of(&self, device: &DeviceId) -> impl Iterator<Item = &Archived> {
+        archived_of(&self.archived, device)
     }
 
     /// What was last given out to a device.
@@ -267,6 +286,17 @@ impl Control {
         Ok(rosters)
     }
 
+    /// What the `control.git` at a place says of archived epochs, and by what that can be believed.
+    pub fn handed_out(path: &Path) -> Result<HandedOut, ControlError> {
+        let repo = Repo::open_briefly(path)?;
+        let tip = repo.tip(CONTROL)?.ok_or_else(|| ControlError::NoRoster(roster_path(1)))?;
+        let mut trust = files(&repo, tip, &["trust/", EPOCHS])?;
+        let archived = archived(&trust)?;
+        trust.retain(|path, _| !path.starts_with(EPOCHS));
+        let signer = repo.commit(tip)?.signer().ok().and_then(key_text);
+        Ok(HandedOut { signer, trust, archived })
+    }
+
     /// The envelopes that commits of the ledger gave out which one of these keys signed.
     pub fn envelopes_by(home: &Home, keys: &BTreeSet<KeyText>) -> Result<BTreeSet<Digest>, ControlError> {
         let repo = Repo::open(&home.control())?;
@@ -348,6 +378,13 @@ impl Control {
             None => _ = self.tree.remove(COVERED),
         }
         self.ledger.covered = covered;
+    }
+
+    /// Remembers an epoch that is archived.
+    pub fn put_archived(&mut self, archived: Archived) {
+        self.changed = true;
+        self.tree.insert(archived.path(), json::to_bytes(&archived));
+        self.ledger.archived.insert(archived.key(), archived);
     }
 
     /// Remembers a rollout as it is now.
@@ -446,7 +483,12 @@ fn ledger(tree: &FileTree) -> Result<Ledger, ControlError> {
     let locks = locks(&kept, tree)?;
     let covered = tree.get(COVERED).map(|bytes| serde_json::from_slice(bytes)).transpose();
     let covered = covered.map_err(|source| ControlError::File { path: COVERED.to_owned(), source })?;
-    Ok(Ledger { entries, locks, signers, covered, rollouts: Rollouts::read(tree)? })
+    let (rollouts, archived) = (Rollouts::read(tree)?, archived(tree)?);
+    Ok(Ledger { entries, locks, signers, covered, rollouts, archived })
+}
+
+fn archived(tree: &FileTree) -> Result<ArchivedEpochs, ControlError> {
+    read_all(tree, EPOCHS, |one: Archived| (one.key(), one))
 }
 
 /// The files of the ledger in a damaged repository that can be read, if `publisher` signed what they are in.

@@ -1,5 +1,6 @@
 //! Everything outside the process: the fleet repository, the publisher's home, the devices' repositories.
 
+mod archived;
 mod backup;
 mod charts;
 mod claim;
@@ -28,10 +29,11 @@ mod trailers;
 mod unknown;
 mod way;
 
+pub use archived::{Archived, ArchivedEpochs, archived_of};
 pub use backup::{BackedUp, BackupError, Contents, Restored, back_up, restore};
 pub use charts::Charts;
 pub use claim::{BY_CAPABILITIES, Claim, MAX_LEAD};
-pub use control::{Control, Covered, Entry, EntryState, Ledger, Published};
+pub use control::{Control, Covered, Entry, EntryState, HandedOut, Ledger, Published};
 pub use control_error::ControlError;
 pub use device::{BranchMove, DeviceRepo, DeviceRepoError, DeviceWriter, Tip};
 pub use evidence::Judge;

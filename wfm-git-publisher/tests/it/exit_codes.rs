@@ -266,6 +266,13 @@ fn each_code_in_the_documentation_is_that_of_a_real_run() {
             code(&lab, &["signers", "init", "--key", &anna(&lab)])
         }),
         ("signers init", "the file is there already", &|| code(&unagreed(), &["signers", "init", "--key", "../anna"])),
+        ("archive", "all that is old is archived, also if nothing is", &|| {
+            code(&good(), &["archive", "--to", "../archives"])
+        }),
+        ("archive", "nothing was ever published for the device", &|| {
+            code(&good(), &["archive", "press-99", "--to", "../archives"])
+        }),
+        ("archive list", "it can be shown, whatever it shows", &|| code(&good(), &["archive", "list"])),
         ("backup", "the archive is whole", &|| code(&good(), &["backup", "../backup.tar"])),
         ("backup", "there is no home with a ledger", &|| {
             code(&good(), &["--home", "../none.wfm", "backup", "../backup.tar"])

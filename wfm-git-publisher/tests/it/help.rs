@@ -340,6 +340,8 @@ fn every_command_that_prints_has_json() {
         (&["schema", "--write"], "/written/0"),
         (&["signers", "init", "--key", &key], "/person"),
         (&["approve", "--key", &key], "/tag"),
+        (&["archive", "--to", "../archives"], "/devices"),
+        (&["archive", "list"], "/archived"),
         (&["backup", "../plant.tar"], "/repositories"),
         (&["--home", "../restored.wfm", "restore", "../plant.tar"], "/devices"),
         (&["trust", "show"], "/publishers/0/fingerprint"),

@@ -15,11 +15,20 @@ use super::points::{SyncPoint, at};
 /// Replaces a file: its old bytes or the new ones are there after a power cut, never a mix. `mode` is exact, whatever
 /// the umask.
 pub fn replace_file(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
+    replace_file_with(path, mode, |file| file.write_all(bytes))
+}
+
+/// The same for more than memory shall hold: `fill` writes it.
+pub(crate) fn replace_file_with<E: From<io::Error>>(
+    path: &Path,
+    mode: u32,
+    fill: impl FnOnce(&mut File) -> Result<(), E>,
+) -> Result<(), E> {
     let (temp, mut file) = Temp::file(parent(path), mode)?;
-    at(SyncPoint::FileData, || file.write_all(bytes).and_then(|()| sync(vec![file])))?;
+    at(SyncPoint::FileData, || fill(&mut file).and_then(|()| Ok(sync(vec![file])?)))?;
     at(SyncPoint::FileRename, || fs::rename(&temp.0, path))?;
     temp.moved();
-    at(SyncPoint::FileDir, || sync_dir(parent(path)))
+    Ok(at(SyncPoint::FileDir, || sync_dir(parent(path)))?)
 }
 
 /// Makes a directory and its missing parents, and syncs the parent of each new one. `mode` is for the new ones.

@@ -15,7 +15,7 @@ pub(crate) mod store;
 
 pub use dir::Dir;
 pub use file_error::FileError;
-pub(crate) use files::Temp;
+pub(crate) use files::{Temp, replace_file_with};
 pub use files::{
     create_dir_all, create_tree, exchange, remove_dir_all, remove_file, rename, replace_file, sync_file, sync_tree,
     write_slot,

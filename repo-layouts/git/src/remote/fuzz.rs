@@ -1,7 +1,5 @@
 //! What other hosts send, as `cargo fuzz` makes it up; built with the feature `fuzz` only.
 
-use std::sync::atomic::AtomicBool;
-
 use super::advertisement::{Advertisement, read_ls_refs};
 use super::incoming::Incoming;
 use super::{FetchError, FetchLimits, Fetched, receive_pack};
@@ -33,11 +31,5 @@ pub fn sealed(bytes: &[u8]) -> Vec<u8> {
 
 /// Bytes in the place of a pack.
 pub fn pack(into: &Repo, bytes: &[u8], limits: &FetchLimits) -> Result<Fetched, FetchError> {
-    let mut incoming = Incoming::begin(into, limits)?;
-    let received = incoming.receive(&mut &*bytes, &AtomicBool::new(false));
-    match (received, incoming.failure.take()) {
-        (_, Some(failure)) => Err(failure),
-        (Ok(()), None) => incoming.keep(&[]),
-        (Err(error), None) => Err(FetchError::Corrupt(error.into())),
-    }
+    Incoming::take(into, limits, &mut &*bytes, &[])
 }

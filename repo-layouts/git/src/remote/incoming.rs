@@ -48,6 +48,20 @@ impl<'a> Incoming<'a> {
         Ok(incoming)
     }
 
+    /// Takes a pack that is read from somewhere.
+    pub(super) fn take(
+        repo: &'a Repo,
+        limits: &'a FetchLimits,
+        pack: &mut dyn BufRead,
+        wants: &[CommitId],
+    ) -> Result<Fetched, FetchError> {
+        let mut incoming = Self::begin(repo, limits)?;
+        match incoming.receive(pack, &AtomicBool::new(false)) {
+            Ok(()) => incoming.keep(wants),
+            Err(error) => Err(incoming.failure.take().unwrap_or_else(|| FetchError::Corrupt(error.into()))),
+        }
+    }
+
     pub(super) fn shallow_file(&self) -> PathBuf {
         self.directory.0.join("shallow")
     }

@@ -8,6 +8,7 @@
 
 mod advertisement;
 mod allowance;
+mod bundle;
 mod connection;
 mod deadline;
 mod fetch;
@@ -34,6 +35,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use bundle::BundleError;
 pub use fetch_limits::{FetchError, FetchLimits, Fetched};
 pub use push_update::{PushError, PushResult, PushUpdate};
 pub use receive_pack::refusal;

@@ -44,15 +44,33 @@ impl Repo {
         max_packs: usize,
         ends: impl FnOnce() -> Result<Vec<CommitId>, ReadError>,
     ) -> Result<bool, ConsolidateError> {
-        debug_assert_eq!(lock.path, self.path, "the lock is of another repository");
-        let fail = |source: io::Error| ConsolidateError::Store { path: self.path.clone(), source };
-        // Listed before the refs are read: what a push adds from now on is not touched.
-        let (packs, loose) = (self.old_packs().map_err(fail)?, self.loose_objects().map_err(fail)?);
+        let (packs, loose) = self.listed(lock)?;
         if packs.len() <= max_packs.max(1) && loose.len() <= max_packs {
             return Ok(false);
         }
+        self.make_one_pack((packs, loose), ends()?).map(|()| true)
+    }
+
+    /// The same however few packs there are, for when refs went: what only they reached goes.
+    pub fn reclaim(&self, lock: &RepoLock) -> Result<(), ConsolidateError> {
+        self.make_one_pack(self.listed(lock)?, Vec::new())
+    }
+
+    /// The packs and loose objects that there are. Listed before the refs are read: what a push adds from now on is not touched.
+    fn listed(&self, lock: &RepoLock) -> Result<(Vec<PathBuf>, Vec<PathBuf>), ConsolidateError> {
+        debug_assert_eq!(lock.path, self.path, "the lock is of another repository");
+        let fail = |source: io::Error| ConsolidateError::Store { path: self.path.clone(), source };
+        Ok((self.old_packs().map_err(fail)?, self.loose_objects().map_err(fail)?))
+    }
+
+    fn make_one_pack(
+        &self,
+        (packs, loose): (Vec<PathBuf>, Vec<PathBuf>),
+        ends: Vec<CommitId>,
+    ) -> Result<(), ConsolidateError> {
+        let fail = |source: io::Error| ConsolidateError::Store { path: self.path.clone(), source };
         let mut boundaries = self.shallow()?;
-        boundaries.extend(ends()?.iter().map(|end| end.0));
+        boundaries.extend(ends.iter().map(|end| end.0));
         // A boundary without its commit does no harm, a commit without its boundary is a hole.
         self.write_shallow(&shallow::lines(&boundaries)).map_err(fail)?;
         let mut reach = Reach::new(self)?;
@@ -62,8 +80,7 @@ impl Repo {
         self.remove_old(packs, loose, kept.as_deref()).map_err(fail)?;
         self.forget_removed();
         let here: HashSet<_> = ids.into_iter().filter(|id| boundaries.contains(id)).collect();
-        self.write_shallow(&shallow::lines(&here)).map_err(fail)?;
-        Ok(true)
+        self.write_shallow(&shallow::lines(&here)).map_err(fail)
     }
 
     /// The name of the pack that holds everything now; `None` when there is nothing.

@@ -22,6 +22,7 @@ mod read;
 mod recover;
 mod refs;
 mod salvage;
+mod scratch;
 mod shallow;
 mod tag;
 mod tree;
@@ -46,6 +47,7 @@ pub use recover::{Damage, DamagedRef, RecoverError, Recovery};
 pub use refs::{Expected, RefError, RefMove};
 use repo_model::error_chain;
 pub use salvage::{RenewError, set_aside};
+pub use scratch::Scratch;
 pub use tag::{MAX_TAG, Tag};
 pub use tree::{Entry, EntryKind, TreeError, TreeLimits};
 

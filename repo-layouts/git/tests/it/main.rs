@@ -1,6 +1,7 @@
 //! What this crate writes, as stock Git, libgit2 and ssh-keygen see it, and what it makes of theirs.
 #![allow(clippy::disallowed_methods, reason = "tests damage files on purpose")]
 
+mod bundle;
 mod child;
 mod consolidate;
 mod fetch;

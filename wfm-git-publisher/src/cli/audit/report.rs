@@ -47,10 +47,6 @@ pub(super) struct Args {
     #[arg(long, value_name = "DIR")]
     fleet_clone: Option<PathBuf>,
 
-    /// The publisher's control.git, or a clone of it: also what was decided about rollouts, and why
-    #[arg(long, value_name = "DIR")]
-    control: Option<PathBuf>,
-
     /// The form: for people who read text, or a page, or for programs
     #[arg(long, value_enum, default_value_t)]
     output: Form,
@@ -70,7 +66,8 @@ pub(super) fn run(args: &Args) -> Result<u8, Failure> {
     let (audit, start, records) = args.scope.read()?;
     let agreed = args.fleet_clone.as_ref().map(|fleet| agreements(fleet, &records)).transpose()?;
     let is_agreed = agreed.iter().flatten().all(|(_, one)| one.covered != Some(false));
-    let decided = args.control.as_ref().map(|control| decided(control, &args.scope, &audit)).transpose()?;
+    let decided =
+        args.scope.ledger.control.as_ref().map(|control| decided(control, &args.scope, &audit)).transpose()?;
     let is_decided = decided.iter().flatten().all(|one| one.doubt.is_none());
     let sections = || sections(&args.scope, &audit, &records, agreed.as_deref(), decided.as_deref());
     match args.output {

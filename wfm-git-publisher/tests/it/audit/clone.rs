@@ -86,6 +86,12 @@ fn an_auditors_account_clones_all_that_there_is_and_later_what_is_new() {
 fn a_repository_that_fails_holds_up_no_other_one_and_what_a_host_rewrites_is_said() {
     let auditor = Auditor::new();
     auditor.run(&[]).good();
+    // An end of an epoch that the host doesn't have any more stays, because it may be archived.
+    auditor.site.lab.git("press-01", &["update-ref", "refs/heads/status-1", "status~5"]);
+    assert_eq!(auditor.outcomes(), ["packer-01 current", "press-01 fetched"]);
+    auditor.site.lab.git("press-01", &["update-ref", "-d", "refs/heads/status-1"]);
+    assert_eq!(auditor.outcomes(), ["packer-01 current", "press-01 current"]);
+    assert!(refs(&auditor.clones().join("press-01.git")).contains("refs/heads/status-1"));
     // The host goes back to an older state, which is well signed, and plants a ref.
     let before = refs(&auditor.clones().join("press-01.git"));
     auditor.site.lab.git("press-01", &["update-ref", "refs/heads/status", "status~1"]);

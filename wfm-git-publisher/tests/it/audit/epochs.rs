@@ -27,7 +27,7 @@ impl Forge {
     }
 
     /// Three epochs in the place of the one that was.
-    fn with_epochs(&self) {
+    pub(super) fn with_epochs(&self) {
         // One that begins with a transition, and one whose first commit only says again what the last one said.
         self.end_epoch(1, 9);
         let line = self.line("status");

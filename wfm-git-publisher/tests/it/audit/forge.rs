@@ -11,7 +11,7 @@ use repo_testkit::hand::{Draft, Hand};
 use wfm_git_publisher::audit::{Audit, Checkpoint, Finding, Found, Options, Start, audit, places};
 
 use super::honest::{DEVICES, Honest};
-use crate::support::{Ran, copy};
+use crate::support::{Lab, Ran, copy};
 
 pub(crate) const BAD: &str = DEVICES[0];
 pub(crate) const GOOD: &str = DEVICES[1];
@@ -202,6 +202,16 @@ impl Forge {
         git::git(&self.bad(), args)
     }
 
+    /// The fleet that they come from.
+    pub(crate) fn lab(&self) -> &Lab {
+        &self.honest.lab
+    }
+
+    /// Puts what was made of the repository into the home that it comes from.
+    pub(crate) fn bring_home(&self) {
+        copy(&self.bad(), &self.lab().repo(BAD));
+    }
+
     /// A file into the repository, past Git.
     pub(crate) fn put(&self, path: &str, text: &str) {
         let path = self.bad().join(path);
@@ -211,7 +221,7 @@ impl Forge {
 }
 
 fn options<'a>(start: &'a Start, before: &'a Checkpoint) -> Options<'a> {
-    Options { start, before, now: Timestamp::now(), threads: 1, keeps_records: false }
+    Options { start, before, archives: None, now: Timestamp::now(), threads: 1, keeps_records: false }
 }
 
 /// A commit without its signature, and the header that is that.

@@ -1,6 +1,7 @@
 //! `audit`: clean histories are clean, and forgeries are found and named. The tables of all files have more than a hundred.
 #![allow(clippy::disallowed_methods, reason = "test data needs no syncing")]
 
+mod archives;
 mod clone;
 mod command;
 mod content;
