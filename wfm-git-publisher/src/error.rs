@@ -13,13 +13,16 @@ use crate::operator::app::AppError;
 use crate::operator::deploy::DeployError;
 use crate::operator::trust::TrustError;
 use crate::operator::{
-    AddError, ApproveDeviceError, ApproveError, ClonesError, DeviceFileError, EnrollError, InitError, JoinError,
-    LabelError, RetireError, RolloutWordError, SignersError, TokenError,
+    AddError, ApproveDeviceError, ApproveError, ClonesError, DeviceFileError, EnrollError, FleetHostError, InitError,
+    JoinError, LabelError, RetireError, RolloutWordError, SignersError, TokenError,
 };
 use crate::publish::{self, PublishError};
 
 /// A person or a setting has to change.
 pub const USER: u8 = 1;
+
+/// The command line can't be understood.
+pub const USAGE: u8 = 2;
 
 pub const DIFFERENCES: u8 = 3;
 
@@ -179,6 +182,7 @@ fn hint(error: &(dyn Error + 'static)) -> Option<String> {
             .or_else(|| rollout_hint(error))
             .or_else(|| approve_device_hint(error))
             .or_else(|| token_hint(error))
+            .or_else(|| fleet_host_hint(error))
     };
     publish::hint(error).or_else(others).or_else(|| host_hint(error))
 }
@@ -223,6 +227,24 @@ fn host_hint(error: &(dyn Error + 'static)) -> Option<String> {
         CaError::NoKey { .. } => {
             Some("restore the key from a backup, or set `certificateFile` and `keyFile`".to_owned())
         }
+        _ => None,
+    }
+}
+
+fn fleet_host_hint(error: &(dyn Error + 'static)) -> Option<String> {
+    match error.downcast_ref()? {
+        FleetHostError::NoOrigin => Some("name the host: login https://name[:port]".to_owned()),
+        FleetHostError::OtherHost { .. } => Some("work in a clone of the fleet that is hosted there".to_owned()),
+        FleetHostError::NoCredential { .. } => {
+            Some("log in with --user NAME --secret-file FILE, or where git can ask you".to_owned())
+        }
+        FleetHostError::Unauthorized { .. } => {
+            Some("log in again, with the account's newest secret: login --user NAME --secret-file FILE".to_owned())
+        }
+        FleetHostError::NoInterface { .. } => {
+            Some("it has to be wfm-git-publisher 0.3 or newer; else ask on its own machine".to_owned())
+        }
+        FleetHostError::Refused { retry_after: Some(seconds), .. } => Some(format!("ask again in {seconds} s")),
         _ => None,
     }
 }
@@ -372,7 +394,7 @@ mod tests {
             failure.to_string(),
             "error: cannot use the publisher's home\n\
              caused by: there is no publisher's home at `/x.wfm`\n\
-             hint: make a fleet with `init`, or name the home with --home\n"
+             hint: make a fleet with `init`, or name the home with --home; a clone of a hosted fleet asks its host after `login`\n"
         );
         assert_eq!(failure.exit, USER);
     }

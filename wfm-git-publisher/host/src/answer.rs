@@ -1,9 +1,11 @@
-//! Errors as clients read them: one line of text for every error, and never a word about what an account may not see.
+//! Errors as clients read them: one line of text for every error, or problem details for programs, and never a word about what an
+//! account may not see.
 
 use axum::body::Body;
 use axum::http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::http::{HeaderValue, Response, StatusCode};
 use repo_model::answer::RETIRED;
+use serde_json::json;
 
 use crate::accounts::Denied;
 
@@ -110,7 +112,17 @@ impl Refusal {
     }
 
     pub(crate) fn into_response(self) -> Response<Body> {
-        let mut response = text(self.status(), &self.text());
+        let response = text(self.status(), &self.text());
+        self.with_headers(response)
+    }
+
+    /// The same as problem details.
+    pub(crate) fn into_problem(self) -> Response<Body> {
+        let response = problem(self.status(), &self.text(), None);
+        self.with_headers(response)
+    }
+
+    fn with_headers(self, mut response: Response<Body>) -> Response<Body> {
         if self == Self::Unauthorized {
             let realm = HeaderValue::from_static("Basic realm=\"wfm\"");
             response.headers_mut().insert(WWW_AUTHENTICATE, realm);
@@ -128,6 +140,16 @@ impl Refusal {
 /// An answer of one line.
 pub(crate) fn text(status: StatusCode, line: &str) -> Response<Body> {
     with_type(status, "text/plain; charset=utf-8", format!("{line}\n"))
+}
+
+/// Problem details (RFC 9457), with the exit code of the command that said so.
+pub(crate) fn problem(status: StatusCode, detail: &str, exit_code: Option<i32>) -> Response<Body> {
+    let title = status.canonical_reason().unwrap_or_default();
+    let mut details = json!({ "type": "about:blank", "title": title, "status": status.as_u16(), "detail": detail });
+    if let Some(code) = exit_code {
+        details["exitCode"] = code.into();
+    }
+    with_type(status, "application/problem+json", format!("{details}\n"))
 }
 
 /// An answer that no cache keeps.

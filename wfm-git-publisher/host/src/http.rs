@@ -15,6 +15,7 @@ use tower::ServiceExt;
 use crate::accounting::Peer;
 use crate::accounts::{Identity, Role};
 use crate::answer::{Refusal, text, with_type};
+use crate::api::{self, Question};
 use crate::call::{Asking, allowance, call};
 use crate::enrolment::Enrolment;
 use crate::logged::{Logged, Transport};
@@ -28,7 +29,8 @@ pub(crate) async fn answer(host: Host, peer: Arc<Peer>, request: Request<Body>) 
     // As it was announced; how much came and went is counted where it does.
     let received = number(request.headers().get(CONTENT_LENGTH));
     let mut logged = Logged::new(start, received, Transport::Https(method));
-    let response = route(&host, &peer, request, &mut logged).await.unwrap_or_else(Refusal::into_response);
+    let refused = if api::has(request.uri().path()) { Refusal::into_problem } else { Refusal::into_response };
+    let response = route(&host, &peer, request, &mut logged).await.unwrap_or_else(refused);
     // Of an answer that is still being made, the bytes aren't known yet.
     let sent = response.body().size_hint().exact().unwrap_or(0);
     logged.write(&host, &peer, response.status(), sent);
@@ -68,6 +70,12 @@ async fn route(
             head.extensions.insert(who);
             let answered = Box::pin(host.account.clone().oneshot(Request::from_parts(head, body))).await;
             return answered.map_err(|never| match never {});
+        }
+        path if api::has(path) => {
+            of_the_fleet(&who, &head.method)?;
+            logged.action = "api";
+            let text = query.map_or_else(|| path.to_owned(), |query| format!("{path}?{query}"));
+            return Box::pin(api::answer(host, Question { who, text, allowance, accounts })).await;
         }
         _ => {}
     }

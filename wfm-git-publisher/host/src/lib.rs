@@ -8,7 +8,8 @@
 //! (`spool`) until its client has taken it. A push (`receive`) is judged by [`judge`] while stock git keeps its objects in
 //! quarantine, and answered when it is on the disk. [`wire`] reads what strangers send, as pure functions.
 //!
-//! The host knows repositories, accounts and certificates. What only a fleet can answer it asks of its [`Publisher`].
+//! The host knows repositories, accounts and certificates. What only a fleet can answer it asks of its [`Publisher`], and what
+//! people ask about the fleet ([`api`]) of this very program, as a process of its own.
 
 // Who comes.
 pub mod accounts;
@@ -53,6 +54,9 @@ mod spool;
 mod wait;
 mod watch;
 pub mod wire;
+
+// Questions about the fleet.
+pub mod api;
 
 // Over SSH.
 pub mod ssh;

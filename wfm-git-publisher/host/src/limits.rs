@@ -96,6 +96,10 @@ impl Limits {
     pub const RECEIVE: Duration = Duration::from_secs(120);
     /// Longest wait for a free process.
     pub const QUEUE: Duration = Duration::from_secs(15);
+    /// Questions about the fleet that are answered at the same time, of one account one, and how many wait; more are turned away.
+    pub const QUESTIONS: (usize, usize) = (2, 16);
+    /// Longest time for the answer to a question about the fleet.
+    pub const QUESTION: Duration = Duration::from_secs(120);
     /// Most bytes of the head of a request.
     pub const HEAD_BYTES: usize = 16 << 10;
     /// Most bytes of a request for objects, unpacked.

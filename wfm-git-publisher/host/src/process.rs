@@ -1,4 +1,5 @@
-//! Stock git, spawned: in a clean environment, few at a time, with limits of time, memory and output.
+//! Stock git, spawned: in a clean environment, few at a time, with limits of time, memory and output. And what else answers a
+//! request as a process of its own.
 
 use std::collections::{HashMap, VecDeque};
 use std::fs::File;
@@ -8,7 +9,7 @@ use std::process::{ExitStatus, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process_group, prlimit};
+use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process_group, prlimit, setpriority_pgrp};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::sync::oneshot;
@@ -222,16 +223,8 @@ impl Git {
         for setting in CONFIG.iter().copied().chain(self.config.iter().map(String::as_str)) {
             command.args(["-c", setting]);
         }
-        command.arg(self.service.name()).args(&self.arguments).arg(&self.repository);
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
-        let mut child = command.spawn()?;
-        let group = child.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
-        if let Some(group) = group {
-            limit(group)?;
-        }
-        let (input, output) = (child.stdin.take(), child.stdout.take());
-        let said = tokio::spawn(tail(child.stderr.take()));
-        Ok(Running { child, group, input, output, said })
+        command.arg(self.service.name()).args(&self.arguments).arg(&self.repository).stdin(Stdio::piped());
+        Running::start(command, MEMORY)
     }
 }
 
@@ -246,10 +239,10 @@ fn cuts() -> impl Iterator<Item = (std::ffi::OsString, std::ffi::OsString)> {
     })
 }
 
-fn limit(process: Pid) -> io::Result<()> {
+fn limit(process: Pid, memory: u64) -> io::Result<()> {
     let at_most = |amount| Rlimit { current: Some(amount), maximum: Some(amount) };
     // It may have failed and gone already; what it said tells why.
-    for (resource, amount) in [(Resource::As, MEMORY), (Resource::Cpu, CPU), (Resource::Core, 0)] {
+    for (resource, amount) in [(Resource::As, memory), (Resource::Cpu, CPU), (Resource::Core, 0)] {
         match prlimit(Some(process), resource, at_most(amount)) {
             Err(rustix::io::Errno::SRCH) | Ok(_) => {}
             Err(error) => return Err(error.into()),
@@ -268,7 +261,7 @@ async fn tail(from: Option<impl AsyncRead + Unpin>) -> String {
     String::from_utf8_lossy(&kept).trim().to_owned()
 }
 
-/// A git that runs, killed with all its children when dropped.
+/// A process that runs, killed with all its children when dropped.
 #[derive(Debug)]
 pub(crate) struct Running {
     child: Child,
@@ -278,7 +271,7 @@ pub(crate) struct Running {
     said: tokio::task::JoinHandle<String>,
 }
 
-/// A git that has ended, well or not.
+/// A process that has ended, well or not.
 #[derive(Debug)]
 pub(crate) struct Ended {
     pub(crate) status: ExitStatus,
@@ -287,6 +280,24 @@ pub(crate) struct Ended {
 }
 
 impl Running {
+    /// Starts a process in a group of its own, which may use so many bytes of memory.
+    pub(crate) fn start(mut command: Command, memory: u64) -> io::Result<Self> {
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0).spawn()?;
+        let group = child.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
+        if let Some(group) = group {
+            limit(group, memory)?;
+        }
+        let (input, output) = (child.stdin.take(), child.stdout.take());
+        let said = tokio::spawn(tail(child.stderr.take()));
+        Ok(Self { child, group, input, output, said })
+    }
+
+    /// Lets it step back for other processes (`nice`).
+    pub(crate) fn step_back(&self, niceness: i32) {
+        // One that has ended already needs none of it.
+        let _ = self.group.map(|group| setpriority_pgrp(Some(group), niceness));
+    }
+
     /// The number of its process group.
     pub(crate) fn group(&self) -> Option<u32> {
         self.group.and_then(|group| group.as_raw_nonzero().get().try_into().ok())

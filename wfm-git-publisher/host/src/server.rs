@@ -56,8 +56,8 @@ pub enum ServeError {
     /// SSH is asked for, and can't be served.
     #[error("cannot serve over SSH")]
     Ssh(#[from] SshError),
-    /// Its directories can't be made.
-    #[error("cannot make `{}`", path.display())]
+    /// Its directories can't be made, or this program's own can't be found.
+    #[error("cannot make or find `{}`", path.display())]
     Place {
         path: PathBuf,
         #[source]
@@ -105,6 +105,9 @@ impl Server {
         let accounts = Accounts::open(places.accounts)?;
         let (watcher, hints) = RefWatcher::new(&places.root);
         let gate = || Gate::new(limits.processes, limits.processes_per_account, limits.queue);
+        let (questions, asking) = Limits::QUESTIONS;
+        let unknown = |source| ServeError::Place { path: "/proc/self/exe".into(), source };
+        let program = std::env::current_exe().map_err(unknown)?;
         let host = Host(Arc::new(Shared {
             account: account::router(accounts.clone()),
             accounts,
@@ -118,11 +121,13 @@ impl Server {
             connections: Arc::new(Semaphore::new(limits.connections)),
             requests: Arc::new(Semaphore::new(limits.requests)),
             rosters: Arc::new(Semaphore::new(ROSTERS)),
+            questions: Gate::new(questions, 1, asking),
             readers: gate(),
             writers: gate(),
             turns: Turns::new(&limits),
             arrivals: Arrivals::default(),
             spools: Spools::new(temp.clone(), limits.spool_bytes),
+            program,
             path,
             hooks: hook_dir,
             temp,

@@ -52,12 +52,16 @@ pub(crate) struct Shared {
     pub(crate) requests: Arc<Semaphore>,
     /// Answers to strangers about the rosters, which are made at the same time.
     pub(crate) rosters: Arc<Semaphore>,
+    /// Before processes that answer questions about the fleet.
+    pub(crate) questions: Gate,
     pub(crate) readers: Gate,
     pub(crate) writers: Gate,
     /// Before connections over SSH of which it isn't known whose they are.
     pub(crate) turns: Turns,
     /// Connections over SSH that this host accepted.
     pub(crate) arrivals: Arrivals,
+    /// This program, which answers questions about the fleet as a process of its own.
+    pub(crate) program: PathBuf,
     /// Where stock git is found.
     pub(crate) path: OsString,
     /// The directory with the hooks of pushes.

@@ -2,9 +2,11 @@
 
 mod account;
 mod alert;
+mod answer;
 mod app;
 mod approve;
 mod archive;
+mod asked;
 mod audit;
 mod backup;
 mod deploy;
@@ -20,9 +22,11 @@ mod hook;
 mod init;
 mod label;
 mod log;
+mod login;
 mod pending;
 mod plan;
 mod publish;
+mod questions;
 mod replace;
 mod retire;
 mod rollout;
@@ -39,7 +43,7 @@ mod validate;
 
 use std::collections::BTreeSet;
 use std::io::Write;
-use std::panic;
+use std::panic::{self, AssertUnwindSafe};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::AtomicBool;
@@ -119,6 +123,8 @@ enum Command {
     Deploy(deploy::Args),
     #[command(subcommand)]
     Deployment(deployment::Command),
+    Login(login::LoginArgs),
+    Logout(login::LogoutArgs),
     Status(status::Args),
     Trace(trace::Args),
     History(history::Args),
@@ -221,17 +227,26 @@ struct RegistryArgs {
 
 /// Runs the program; the exit code is its result.
 pub fn main() -> ExitCode {
-    if let Some(code) = hook::called().or_else(ssh::called) {
+    if let Some(code) = hook::called().or_else(ssh::called).or_else(answer::called) {
         return code;
     }
-    let args = Args::from_arg_matches(&command().get_matches()).unwrap_or_else(|error| error.exit());
-    match panic::catch_unwind(|| run(args)) {
-        Ok(Ok(code)) => ExitCode::from(code),
+    let matches = command().get_matches();
+    let args = Args::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+    ExitCode::from(code_of(|| match asked::ask(&args.place(), &matches)? {
+        Some(code) => Ok(code),
+        None => run(args),
+    }))
+}
+
+/// The exit code of some work; why it failed is printed.
+fn code_of(work: impl FnOnce() -> Result<u8, Failure>) -> u8 {
+    match panic::catch_unwind(AssertUnwindSafe(work)) {
+        Ok(Ok(code)) => code,
         Ok(Err(failure)) => {
             eprint!("{failure}");
-            ExitCode::from(failure.exit)
+            failure.exit
         }
-        Err(_) => ExitCode::from(INTERNAL),
+        Err(_) => INTERNAL,
     }
 }
 
@@ -264,7 +279,7 @@ fn paragraphs(text: &str) -> String {
 }
 
 fn run(args: Args) -> Result<u8, Failure> {
-    let place = Place { fleet: args.fleet, home: args.home };
+    let place = args.place();
     match args.command {
         Command::Init(args) => init::run(&place, args),
         Command::Validate(args) => validate::run(&place, &args),
@@ -282,6 +297,8 @@ fn run(args: Args) -> Result<u8, Failure> {
         Command::App(command) => app::run(&place, command),
         Command::Deploy(args) => deploy::run(&place, &args),
         Command::Deployment(command) => deployment::run(&place, command),
+        Command::Login(args) => login::login(&place, &args),
+        Command::Logout(args) => login::logout(&place, &args),
         Command::Status(args) => status::run(&place, &args),
         Command::Trace(args) => trace::run(&place, &args),
         Command::History(args) => history::run(&place, &args),
@@ -305,6 +322,12 @@ fn run(args: Args) -> Result<u8, Failure> {
 struct Place {
     fleet: PathBuf,
     home: Option<PathBuf>,
+}
+
+impl Args {
+    fn place(&self) -> Place {
+        Place { fleet: self.fleet.clone(), home: self.home.clone() }
+    }
 }
 
 impl Place {
@@ -470,7 +493,11 @@ fn print(page: &str) {
 }
 
 fn print_json(value: &serde_json::Value) {
-    write_out(&text::json(&format!("{value:#}\n")));
+    print_json_text(&format!("{value:#}\n"));
+}
+
+fn print_json_text(json: &str) {
+    write_out(&text::json(json));
 }
 
 fn write_out(text: &str) {

@@ -1,5 +1,5 @@
 //! What changes the operators' own repository: a new fleet, a new device, a device's key, one that waits, missing ids,
-//! application packages, deployments. And the roster, which is the roots' word.
+//! application packages, deployments. And the roster, which is the roots' word; and asking the fleet's host from a clone.
 //!
 //! Text that people wrote keeps its comments: an edit touches a few lines and is checked by reading the result. Commits
 //! are made with stock `git`, so that hooks, signing and identity are the operator's own.
@@ -21,6 +21,7 @@ mod device_file;
 mod edit;
 mod enroll;
 mod fix;
+mod fleet_host;
 mod init;
 mod join;
 mod label;
@@ -45,6 +46,7 @@ pub use clones::{ClonesError, restore_clones};
 pub use device_file::DeviceFileError;
 pub use enroll::{EnrollError, Enrolled, Lines, enroll};
 pub use fix::{FixError, fix};
+pub use fleet_host::{Answer, FleetHost, FleetHostError, LoggedIn};
 pub use init::{InitError, InitOptions, Made, SKELETON, init};
 pub use join::{JoinError, Over, Reach, write_join};
 pub use label::{LabelChanges, LabelError, Labelled, label};

@@ -40,7 +40,10 @@ pub(crate) fn hint(error: &(dyn Error + 'static)) -> Option<String> {
             .to_owned()
     } else if let Some(error) = error.downcast_ref::<HomeError>() {
         match error {
-            HomeError::Missing { .. } => "make a fleet with `init`, or name the home with --home".to_owned(),
+            HomeError::Missing { .. } => {
+                "make a fleet with `init`, or name the home with --home; a clone of a hosted fleet asks its host after `login`"
+                    .to_owned()
+            }
             HomeError::NoLedger { .. } => "`publish` rebuilds it from the devices' repositories".to_owned(),
             HomeError::Busy { .. } => "wait for it, or stop it".to_owned(),
             HomeError::Operator { .. } => "write one `ssh-ed25519 AAAA…` a line".to_owned(),

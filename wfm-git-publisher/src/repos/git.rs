@@ -44,6 +44,11 @@ impl StockGit {
         self.run_with(arguments, "")
     }
 
+    /// Has git's helper for credentials do something (`fill`, `approve`, `reject`) with the one that these lines describe; its lines.
+    pub(crate) fn credential(&self, what: &str, lines: &str) -> Result<String, GitError> {
+        self.run_with(&["credential", what], &format!("{lines}\n"))
+    }
+
     /// Runs `git` with this on its standard input.
     fn run_with<S: AsRef<OsStr>>(&self, arguments: &[S], input: &str) -> Result<String, GitError> {
         let mut command = Command::new("git");

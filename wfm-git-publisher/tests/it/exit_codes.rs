@@ -7,6 +7,7 @@ use jiff::Timestamp;
 use wfm_git_host::accounts::{Role, Store};
 use wfm_git_publisher::rollout::Phase;
 
+use crate::api::Elsewhere;
 use crate::catalogue::{self, package};
 use crate::follow::Running;
 use crate::rollouts;
@@ -150,6 +151,11 @@ fn each_code_in_the_documentation_is_that_of_a_real_run() {
         ("status", "with `--exit-code`: a device that was asked for isn't ready", &|| {
             code(&good(), &["status", "--exit-code"])
         }),
+        ("login", "the host knows the account", &|| Elsewhere::new().login_as_olga().code.unwrap()),
+        ("login", "the host doesn't know the account, or answers no questions", &|| {
+            Elsewhere::new().login("a-guess").code.unwrap()
+        }),
+        ("logout", "the clone asks no host any more, whether or not it did before", &|| code(&good(), &["logout"])),
         ("alert list", "it can be shown, whatever it shows", &|| code(&unfound(), &["alert", "list"])),
         ("alert test", "the receiver took the event", &|| code(&receiver("/bin/true"), &["alert", "test", "on-call"])),
         ("alert test", "the receiver isn't there, or doesn't take it", &|| {

@@ -2,6 +2,7 @@
 
 mod accounts;
 mod alerts;
+mod api;
 mod audit;
 mod backup;
 mod blocked;

@@ -1,0 +1,324 @@
+//! What a host is asked about its fleet: each question is a command, and its path and query are the command's arguments.
+
+use clap::parser::ValueSource;
+use clap::{Arg, ArgAction, ArgMatches, CommandFactory};
+use form_urlencoded::Serializer;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
+
+use super::Args;
+
+/// The description of the interface, which is answered like a question, and its path.
+pub(super) const OPENAPI: &str = include_str!("../../openapi.json");
+pub(super) const OPENAPI_PATH: &str = "/api/v1/openapi.json";
+
+/// Before each question's path.
+const BASE: &str = "/api/v1/";
+
+/// What is encoded in a part of a path.
+const ENCODED: AsciiSet = NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+
+/// Options that are no part of a question: one goes on until it is interrupted, and a host answers from what it has anyway.
+const LEFT_OUT: [&str; 2] = [WATCH, CACHED];
+const WATCH: &str = "watch";
+const CACHED: &str = "cached";
+
+/// The option with the form of an answer.
+const OUTPUT: &str = "output";
+
+/// A question.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Question {
+    /// Below [`BASE`]; `{name}` stands for the argument of this name.
+    path: &'static str,
+    command: &'static [&'static str],
+    /// Whether a clone of the fleet repository has no answer of its own.
+    pub(super) needs_home: bool,
+}
+
+const fn question(path: &'static str, command: &'static [&'static str]) -> Question {
+    Question { path, command, needs_home: true }
+}
+
+/// All there are.
+const QUESTIONS: [Question; 11] = [
+    question("status", &["status"]),
+    Question { needs_home: false, ..question("devices", &["device", "list"]) },
+    question("devices/{id}", &["device", "show"]),
+    question("deployments/{id}", &["deployment", "show"]),
+    question("rollouts", &["rollout", "list"]),
+    question("rollouts/{number}", &["rollout", "show"]),
+    question("trace/{commit}", &["trace"]),
+    question("history/{device}", &["history"]),
+    question("explain/{device}", &["explain"]),
+    question("why-not/{application}/{device}", &["why-not"]),
+    question("plan", &["plan"]),
+];
+
+/// A path with its query that is no question.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum NoQuestion {
+    #[error("there is no such question")]
+    Path,
+    #[error("`{0}` is no parameter of this question")]
+    Parameter(String),
+    #[error("the parameter `{0}` is `true` or isn't there")]
+    Flag(String),
+    #[error("the parameter `{0}` needs the one before it")]
+    Order(String),
+}
+
+/// The command that answers a question, with its arguments.
+pub(super) fn words(question: &str) -> Result<Vec<String>, NoQuestion> {
+    let (path, query) = question.split_once('?').unwrap_or((question, ""));
+    let found = QUESTIONS.iter().find_map(|one| Some((one, one.named(path)?)));
+    let (question, mut positionals) = found.ok_or(NoQuestion::Path)?;
+    let (arguments, mut options) = (question.arguments(), Vec::new());
+    for (name, value) in form_urlencoded::parse(query.as_bytes()).into_owned() {
+        match arguments.iter().find(|one| name_of(one) == name && !question.has_in_path(&name)) {
+            None => return Err(NoQuestion::Parameter(name)),
+            Some(one) if one.is_positional() => positionals.push((name, value)),
+            Some(one) if !is_flag(one) => options.push(format!("--{name}={value}")),
+            Some(_) if ["", "true"].contains(&value.as_str()) => options.push(format!("--{name}")),
+            Some(_) => return Err(NoQuestion::Flag(name)),
+        }
+    }
+    let is_formed = options.iter().any(|one| one.starts_with(&format!("--{OUTPUT}=")));
+    options.extend((!is_formed).then(|| format!("--{OUTPUT}=json")));
+    options.extend(question.has(CACHED).then(|| format!("--{CACHED}")));
+    // What is no option is told by its place, so that none before it may be missing.
+    let (mut last, mut is_over) = (vec!["--".to_owned()], false);
+    for argument in arguments.iter().filter(|one| one.is_positional()) {
+        let (count, name) = (last.len(), name_of(argument));
+        last.extend(positionals.iter().filter(|(one, _)| one == name).map(|(_, value)| value.clone()));
+        if is_over && last.len() > count {
+            return Err(NoQuestion::Order(name.to_owned()));
+        }
+        is_over |= last.len() == count;
+    }
+    let command = question.command.iter().map(|word| (*word).to_owned());
+    Ok(command.chain(options).chain(last).collect())
+}
+
+impl Question {
+    /// The question that a command line asks, and the arguments of its command; `None` if it asks none.
+    pub(super) fn meant(matches: &ArgMatches) -> Option<(&'static Self, &ArgMatches)> {
+        let (mut words, mut inner) = (Vec::new(), matches);
+        while let Some((word, below)) = inner.subcommand() {
+            words.push(word);
+            inner = below;
+        }
+        Some((QUESTIONS.iter().find(|one| one.command == words)?, inner))
+    }
+
+    /// Its path and query with these arguments, each as `said` turns it; the name of an argument that can't be asked with otherwise.
+    pub(super) fn asked(
+        &self,
+        matches: &ArgMatches,
+        said: impl Fn(&str, &str) -> String,
+    ) -> Result<String, &'static str> {
+        if self.has(WATCH) && matches.get_flag(WATCH) {
+            return Err(WATCH);
+        }
+        let values = |id: &str| {
+            let raw = matches.get_raw(id).into_iter().flatten();
+            raw.map(|value| said(id, &value.to_string_lossy())).collect::<Vec<_>>()
+        };
+        let part = |part: &str| match placeholder(part) {
+            Some(id) => utf8_percent_encode(&values(id).concat(), &ENCODED).to_string(),
+            None => part.to_owned(),
+        };
+        let path: Vec<_> = self.path.split('/').map(part).collect();
+        let mut query = Serializer::new(String::new());
+        for argument in self.arguments() {
+            let (id, name) = (argument.get_id().as_str(), name_of(&argument));
+            let is_said = name == OUTPUT || matches.value_source(id) == Some(ValueSource::CommandLine);
+            match is_said && !self.has_in_path(name) {
+                true if is_flag(&argument) => _ = query.append_pair(name, "true"),
+                true => values(id).iter().for_each(|value| _ = query.append_pair(name, value)),
+                false => {}
+            }
+        }
+        Ok(format!("{BASE}{}?{}", path.join("/"), query.finish()))
+    }
+
+    /// The arguments that stand in a path, with their names; `None` if it is another question's.
+    fn named(&self, path: &str) -> Option<Vec<(String, String)>> {
+        let (own, given): (Vec<_>, Vec<_>) =
+            (self.path.split('/').collect(), path.strip_prefix(BASE)?.split('/').collect());
+        if own.len() != given.len() {
+            return None;
+        }
+        let mut named = Vec::new();
+        for (own, given) in own.into_iter().zip(given) {
+            match placeholder(own) {
+                Some(name) => {
+                    let value = percent_decode_str(given).decode_utf8().ok().filter(|value| !value.is_empty())?;
+                    named.push((name.to_owned(), value.into_owned()));
+                }
+                None if own == given => {}
+                None => return None,
+            }
+        }
+        Some(named)
+    }
+
+    /// Whether an argument stands in its path.
+    fn has_in_path(&self, name: &str) -> bool {
+        self.path.split('/').any(|part| placeholder(part) == Some(name))
+    }
+
+    /// Whether its command has an option.
+    fn has(&self, option: &str) -> bool {
+        self.command_arguments().iter().any(|one| one.get_long() == Some(option))
+    }
+
+    /// The arguments that it may be asked with.
+    fn arguments(&self) -> Vec<Arg> {
+        let mut all = self.command_arguments();
+        all.retain(|one| !LEFT_OUT.contains(&name_of(one)));
+        all
+    }
+
+    /// The arguments of its command, without those that all commands have.
+    fn command_arguments(&self) -> Vec<Arg> {
+        let root = Args::command();
+        let found = self.command.iter().try_fold(&root, |command, word| command.find_subcommand(word));
+        found.into_iter().flat_map(clap::Command::get_arguments).cloned().collect()
+    }
+}
+
+/// The argument that a part of a path stands for.
+fn placeholder(part: &str) -> Option<&str> {
+    part.strip_prefix('{')?.strip_suffix('}')
+}
+
+/// What an argument is called in a question: as its option, or as it stands in the usage, in lower case.
+fn name_of(argument: &Arg) -> &str {
+    argument.get_long().unwrap_or_else(|| argument.get_id().as_str())
+}
+
+fn is_flag(argument: &Arg) -> bool {
+    matches!(argument.get_action(), ArgAction::SetTrue)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use serde_json::Value;
+
+    use super::*;
+    use crate::cli::command;
+
+    fn asked(line: &str) -> String {
+        let matches = command().try_get_matches_from(line.split(' ')).unwrap();
+        let (question, own) = Question::meant(&matches).unwrap();
+        question.asked(own, |_, value| value.to_owned()).unwrap()
+    }
+
+    #[test]
+    fn a_command_line_becomes_a_question_and_is_the_same_command_again() {
+        for (line, path, same) in [
+            ("w status", "/api/v1/status?output=text", "status --output=text --cached --"),
+            (
+                "w status a b/c -l site=graz,!spare --failed --output json",
+                "/api/v1/status?devices=a&devices=b%2Fc&selector=site%3Dgraz%2C%21spare&failed=true&output=json",
+                "status --selector=site=graz,!spare --failed --output=json --cached -- a b/c",
+            ),
+            (
+                "w device show Press/01",
+                "/api/v1/devices/Press%2F01?output=text",
+                "device show --output=text --cached -- Press/01",
+            ),
+            ("w trace", "/api/v1/trace/HEAD?output=text", "trace --output=text --cached -- HEAD"),
+            (
+                "w explain press-01 hello greeting",
+                "/api/v1/explain/press-01?deployment=hello&parameter=greeting&output=text",
+                "explain --output=text -- press-01 hello greeting",
+            ),
+            ("w why-not hello a", "/api/v1/why-not/hello/a?output=text", "why-not --output=text -- hello a"),
+        ] {
+            assert_eq!(asked(line), path);
+            assert_eq!(words(path).unwrap().join(" "), same);
+        }
+        let watch = command().try_get_matches_from(["w", "status", "--watch"]).unwrap();
+        let (question, own) = Question::meant(&watch).unwrap();
+        assert_eq!(question.asked(own, |_, value| value.to_owned()), Err("watch"));
+    }
+
+    #[test]
+    fn nothing_but_the_arguments_of_a_question_reaches_its_command() {
+        for (path, expected) in [
+            ("/api/v1/", NoQuestion::Path),
+            ("/api/v2/status", NoQuestion::Path),
+            ("/api/v1/status/", NoQuestion::Path),
+            ("/api/v1/publish", NoQuestion::Path),
+            ("/api/v1/devices/%ff", NoQuestion::Path),
+            ("/api/v1/devices/", NoQuestion::Path),
+            ("/api/v1/status?home=/etc", NoQuestion::Parameter("home".to_owned())),
+            ("/api/v1/status?fleet=/etc", NoQuestion::Parameter("fleet".to_owned())),
+            ("/api/v1/status?watch", NoQuestion::Parameter("watch".to_owned())),
+            ("/api/v1/status?cached", NoQuestion::Parameter("cached".to_owned())),
+            ("/api/v1/status?help", NoQuestion::Parameter("help".to_owned())),
+            ("/api/v1/devices/a?id=b", NoQuestion::Parameter("id".to_owned())),
+            ("/api/v1/status?failed=no", NoQuestion::Flag("failed".to_owned())),
+            ("/api/v1/explain/a?parameter=p", NoQuestion::Order("parameter".to_owned())),
+        ] {
+            assert_eq!(words(path), Err(expected), "{path}");
+        }
+        let option = words("/api/v1/status?devices=--home%3D/etc&rev=--watch").unwrap();
+        assert_eq!(option, ["status", "--rev=--watch", "--output=json", "--cached", "--", "--home=/etc"]);
+    }
+
+    #[test]
+    fn the_description_has_each_question_with_all_of_its_parameters() {
+        let openapi: Value = serde_json::from_str(OPENAPI).unwrap();
+        let mut described: BTreeSet<_> = openapi["paths"].as_object().unwrap().keys().cloned().collect();
+        assert!(described.remove(OPENAPI_PATH.strip_prefix("/api/v1").unwrap()));
+        for question in &QUESTIONS {
+            let path = format!("/{}", question.path);
+            assert!(described.remove(&path), "{path}");
+            let operation = &openapi["paths"][&path]["get"];
+            let referred = |one: &Value| match one["$ref"].as_str() {
+                Some(name) => openapi.pointer(&name[1..]).unwrap().clone(),
+                None => one.clone(),
+            };
+            let parameters: Vec<_> = operation["parameters"].as_array().unwrap().iter().map(referred).collect();
+            let shape = |one: &Value| {
+                let schema = &one["schema"];
+                let values =
+                    schema["enum"].as_array().into_iter().flatten().map(|value| value.as_str().unwrap().to_owned());
+                (
+                    one["name"].as_str().unwrap().to_owned(),
+                    one["in"].as_str().unwrap().to_owned(),
+                    schema["type"].as_str().unwrap().to_owned(),
+                    values.collect::<Vec<_>>(),
+                )
+            };
+            let found: BTreeSet<_> = parameters.iter().map(shape).collect();
+            let expected: BTreeSet<_> = question
+                .arguments()
+                .iter()
+                .map(|one| {
+                    let name = name_of(one).to_owned();
+                    let place = if path.contains(&format!("{{{name}}}")) { "path" } else { "query" };
+                    let kind = match one.get_action() {
+                        ArgAction::SetTrue => "boolean",
+                        ArgAction::Append => "array",
+                        _ if ["number", "limit"].contains(&name.as_str()) => "integer",
+                        _ => "string",
+                    };
+                    let values = if name == OUTPUT { one.get_possible_values() } else { Vec::new() };
+                    (
+                        name,
+                        place.to_owned(),
+                        kind.to_owned(),
+                        values.iter().map(|value| value.get_name().to_owned()).collect(),
+                    )
+                })
+                .collect();
+            assert_eq!(found, expected, "{path}");
+        }
+        assert!(described.is_empty(), "{described:?}");
+    }
+}

@@ -1,0 +1,268 @@
+//! Questions about a hosted fleet: from a clone at another machine, and by stock curl.
+#![allow(clippy::disallowed_methods, reason = "test data needs no syncing")]
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+
+use jiff::Timestamp;
+use repo_testkit::git;
+use serde_json::{Value, json};
+use wfm_git_host::accounts::{Role, Store};
+use wfm_git_publisher::rollout::Phase;
+
+use crate::host::{DEVICE, Login, Site, Stream, printed};
+use crate::hosted::hosted;
+use crate::reports::Reporter;
+use crate::rollouts;
+use crate::support::{Ran, SECOND};
+
+/// An operator at another machine, with a clone and git's own helper for credentials.
+pub(crate) struct Elsewhere {
+    site: Site,
+    olga: Login,
+    clone: PathBuf,
+}
+
+impl Elsewhere {
+    pub(crate) fn new() -> Self {
+        let site = Site::on(hosted(), "");
+        let olga = site.login("olga", Role::Operator, None);
+        let clone = site.clone(&olga, "fleet.git", "olga");
+        git::git(&clone, &["config", "credential.helper", "store"]);
+        Self { site, olga, clone }
+    }
+
+    pub(crate) fn login(&self, secret: &str) -> Ran {
+        let file = self.site.lab.dir().join("olga.secret");
+        fs::write(&file, secret).unwrap();
+        fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+        let ca = self.site.ca.display().to_string();
+        self.run(&["login", "--user", "olga", "--secret-file", file.to_str().unwrap(), "--ca-file", &ca])
+    }
+
+    pub(crate) fn login_as_olga(&self) -> Ran {
+        self.login(&self.olga.secret)
+    }
+
+    fn logged_in(self) -> Self {
+        let said = self.login_as_olga().good();
+        assert_eq!(said, format!("Logged in at https://{} as olga (operator).\n", self.site.address));
+        self
+    }
+
+    fn run(&self, args: &[&str]) -> Ran {
+        let mut command = self.site.lab.command(args);
+        Ran::of(command.current_dir(&self.clone).env("GIT_TERMINAL_PROMPT", "0").output().unwrap())
+    }
+
+    fn commit(&self, path: &str, text: &str) -> String {
+        fs::write(self.clone.join(path), text).unwrap();
+        git::git(&self.clone, &["add", path]);
+        git::git(&self.clone, &["commit", "--quiet", "--message", "a change"]);
+        git::git(&self.clone, &["rev-parse", "HEAD"])
+    }
+
+    /// Pushes as git does it by itself: with the authority and the credential of the login.
+    fn push(&self) {
+        let mut push = git::command(&self.clone);
+        push.args(["push", "--quiet"]).env("HOME", self.site.lab.dir()).env("GIT_TERMINAL_PROMPT", "0");
+        printed(&push.output().unwrap());
+    }
+}
+
+/// What stock curl gets: the status, the content type and the body.
+fn curl(site: &Site, login: Option<&Login>, args: &[&str], path: &str) -> (u16, String, String) {
+    let mut command = Command::new("curl");
+    command.args(["--silent", "--show-error", "--cacert"]).arg(&site.ca).args(args);
+    command.args(["--write-out", "\n%{http_code} %{content_type}"]);
+    command.args(login.map(|login| format!("-u{}:{}", login.name, login.secret)));
+    let text = printed(&command.arg(site.url(&format!("api/v1/{path}"))).output().expect("curl is installed"));
+    let (body, last) = text.rsplit_once('\n').unwrap_or(("", &text));
+    let (status, kind) = last.split_once(' ').unwrap();
+    (status.parse().unwrap(), kind.to_owned(), body.to_owned())
+}
+
+#[test]
+fn a_clone_elsewhere_asks_its_host_and_prints_what_is_printed_beside_the_home() {
+    let there = Elsewhere::new();
+    let said = there.run(&["status"]).failed(1);
+    assert!(said.contains("there is no publisher's home") && said.contains("`login`"), "{said}");
+    let there = there.logged_in();
+    rollouts::remember(&there.site.lab.home, 12, Phase::Stopped, &[DEVICE]);
+    let asked = format!("note: asked https://{}\n", there.site.address);
+    for args in [
+        &["status"][..],
+        &["status", DEVICE, "-l", "!spare", "--exit-code", "--output", "json"],
+        &["status", "press-99"],
+        &["status", "--group-by", "version"],
+        &["device", "show", DEVICE],
+        &["device", "show", "press-99"],
+        &["deployment", "show", "hello", "--output", "json"],
+        &["rollout", "list"],
+        &["rollout", "show", "12"],
+        &["trace", "--output", "json"],
+        &["trace", "HEAD~1", "--device", DEVICE],
+        &["history", DEVICE, "-n", "1"],
+        &["explain", DEVICE, "hello", "greeting"],
+        &["why-not", "hello", DEVICE],
+        &["plan", "--output", "markdown"],
+    ] {
+        let (ran, beside) = (there.run(args), there.site.lab.run(args));
+        assert_eq!((ran.code, &ran.out), (beside.code, &beside.out), "{args:?}: {}{}", ran.err, beside.err);
+        let notes = ran.err.strip_prefix(&asked).unwrap_or_else(|| panic!("{args:?}: {}", ran.err));
+        assert_eq!(notes, beside.err, "{args:?}");
+    }
+    let said = there.run(&["status", "--watch"]).failed(1);
+    assert!(said.contains("`--watch` isn't answered by a host"), "{said}");
+}
+
+#[test]
+fn what_is_not_pushed_the_host_does_not_know_and_what_is_it_does() {
+    let there = Elsewhere::new().logged_in();
+    let commit = there.commit("deployments/second.yaml", SECOND);
+    let ran = there.run(&["plan"]);
+    assert!(ran.code == Some(0) && ran.err.contains("note: 1 commit here is not pushed"), "{}{}", ran.out, ran.err);
+    let said = there.run(&["plan", "--rev", "main"]).failed(1);
+    assert!(said.contains("main isn't pushed") && said.contains(&format!("no revision `{commit}`")), "{said}");
+    there.push();
+    for args in [&["plan"][..], &["plan", "--rev", "main"], &["plan", "--rev", "HEAD~0"]] {
+        let ran = there.run(args);
+        assert!(ran.code == Some(3) && !ran.err.contains("pushed"), "{args:?}: {}{}", ran.out, ran.err);
+    }
+}
+
+#[test]
+fn an_account_that_ended_is_forgotten_and_nothing_is_kept_but_by_gits_helper() {
+    let there = Elsewhere::new();
+    let said = there.login("a-guess").failed(1);
+    assert!(said.contains("doesn't know this account") && said.contains("hint: log in again"), "{said}");
+    assert!(there.run(&["status"]).failed(1).contains("there is no publisher's home"), "nothing is set");
+    let there = there.logged_in();
+    let kept = || fs::read_to_string(there.site.lab.dir().join(".git-credentials")).unwrap();
+    assert!(kept().contains(&there.olga.secret));
+    let settings = fs::read_to_string(there.clone.join(".git/config")).unwrap();
+    assert!(settings.contains("[wfm]") && !settings.contains(&there.olga.secret), "{settings}");
+    let accounts = Store::new(there.site.lab.home.accounts());
+    accounts.revoke(&"olga".parse().unwrap(), Timestamp::now()).unwrap();
+    let ended = || there.run(&["status"]).err.contains("doesn't know this account");
+    assert!(crate::host::eventually(ended));
+    assert!(!kept().contains(&there.olga.secret));
+    let said = there.run(&["status"]).failed(1);
+    assert!(said.contains("git has no credential") && said.contains("hint: log in with"), "{said}");
+    there.run(&["logout"]).good();
+    assert!(there.run(&["status"]).failed(1).contains("there is no publisher's home"));
+    assert_eq!(there.run(&["logout"]).good(), "Nobody was logged in.\n");
+}
+
+/// The schema of an answer in the description.
+fn schema(openapi: &Value, path: &str) -> jsonschema::Validator {
+    let content = &openapi["paths"][path]["get"]["responses"]["200"]["content"]["application/json"];
+    let schema = json!({ "allOf": [content["schema"]], "components": openapi["components"] });
+    jsonschema::validator_for(&schema).unwrap()
+}
+
+#[test]
+fn stock_curl_gets_what_the_description_says_of_each_question() {
+    let site = Site::on(hosted(), "");
+    rollouts::remember(&site.lab.home, 12, Phase::Stopped, &[DEVICE]);
+    Reporter { lab: &site.lab, device: DEVICE }.status(DEVICE, "failed", r#","error":{"code":"X","message":"no"}"#);
+    let auditor = site.login("desk", Role::Auditor, None);
+    let (status, kind, text) = curl(&site, Some(&auditor), &[], "openapi.json");
+    assert_eq!((status, &*kind), (200, "application/json"));
+    let openapi: Value = serde_json::from_str(&text).unwrap();
+    let examples = [
+        ("/status", "status?failed"),
+        ("/status", "status?group-by=version"),
+        ("/devices", "devices?selector=%21spare"),
+        ("/devices/{id}", "devices/press-01"),
+        ("/deployments/{id}", "deployments/hello"),
+        ("/rollouts", "rollouts"),
+        ("/rollouts/{number}", "rollouts/12"),
+        ("/trace/{commit}", "trace/HEAD?device=press-01"),
+        ("/history/{device}", "history/press-01?since=2d"),
+        ("/explain/{device}", "explain/press-01?deployment=hello"),
+        ("/why-not/{application}/{device}", "why-not/hello/press-01"),
+        ("/plan", "plan?rev=HEAD"),
+    ];
+    for (path, asked) in examples {
+        let (status, kind, text) = curl(&site, Some(&auditor), &[], asked);
+        assert_eq!((status, &*kind), (200, "application/json"), "{asked}: {text}");
+        let answer = serde_json::from_str(&text).unwrap();
+        let errors: Vec<_> = schema(&openapi, path)
+            .iter_errors(&answer)
+            .map(|error| format!("{}: {error}", error.instance_path()))
+            .collect();
+        assert!(errors.is_empty(), "{asked}: {errors:?}\n{text}");
+        assert!(!schema(&openapi, path).is_valid(&json!({})), "{path}");
+    }
+    let tried =
+        examples.iter().map(|(path, _)| *path).chain(["/openapi.json"]).collect::<std::collections::BTreeSet<_>>();
+    assert_eq!(tried.len(), openapi["paths"].as_object().unwrap().len(), "{tried:?}");
+    let (_, kind, text) = curl(&site, Some(&auditor), &[], "status?output=text");
+    assert!(kind == "text/plain; charset=utf-8" && text.starts_with("DEVICE"), "{kind}: {text}");
+    let headers = curl(&site, Some(&auditor), &["--include"], "status?devices=press-99").2.to_ascii_lowercase();
+    for header in
+        ["wfm-exit-code: 1", "wfm-notes: note: at commit ", "no device `press-99`", "x-content-type-options: nosniff"]
+    {
+        assert!(headers.contains(header), "{header}: {headers}");
+    }
+    assert!(!headers.contains("access-control-"), "{headers}");
+
+    // Who may ask, and what isn't answered: as problem details.
+    let (device, person) = (site.device(), site.lab.dir().join("person.secret"));
+    let add =
+        ["account", "add", "j.doe", "--role", "site", "--device", DEVICE, "--secret-file", person.to_str().unwrap()];
+    site.lab.run(&add).good();
+    let person = Login { name: "j.doe".to_owned(), secret: fs::read_to_string(person).unwrap().trim().to_owned() };
+    let problems = jsonschema::validator_for(
+        &json!({ "$ref": "#/components/schemas/Problem", "components": openapi["components"] }),
+    )
+    .unwrap();
+    for (login, args, asked, expected, code) in [
+        (None, &[][..], "status", 401, None),
+        (Some(&device), &[], "status", 404, None),
+        (Some(&person), &[], "openapi.json", 404, None),
+        (Some(&auditor), &["--request", "POST"], "status", 405, None),
+        (Some(&auditor), &[], "publish", 404, None),
+        (Some(&auditor), &[], "status?home=/etc", 400, Some(2)),
+        (Some(&auditor), &[], "history/press-01?since=never", 400, Some(2)),
+        (Some(&auditor), &[], "devices/press-99", 422, Some(1)),
+        (Some(&auditor), &[], "plan?rev=nowhere", 422, Some(1)),
+    ] {
+        let (status, kind, text) = curl(&site, login, args, asked);
+        assert_eq!((status, &*kind), (expected, "application/problem+json"), "{asked}: {text}");
+        let problem: Value = serde_json::from_str(&text).unwrap();
+        assert!(problems.is_valid(&problem) && problem["exitCode"].as_i64() == code, "{asked}: {text}");
+    }
+}
+
+#[test]
+fn questions_that_take_long_hold_up_no_device_and_those_that_are_too_many_are_sent_away() {
+    let site = Site::on(hosted(), "");
+    // Whoever reads what can't be published waits for ever.
+    let findings = site.lab.home.findings();
+    let _ = fs::remove_file(&findings);
+    let made = Command::new("mkfifo").arg(&findings).status().unwrap();
+    assert!(made.success());
+    let desks = ["one", "two", "three"].map(|name| site.login(name, Role::Auditor, None));
+    let ask = |desk: &Login| site.say(desk.ask("/api/v1/status"));
+    // Of two accounts one each is answered, and all others wait: of one account eight requests at most, sixteen in all.
+    let mut asked: Vec<Stream> =
+        desks[..2].iter().flat_map(|desk| (0..8).map(|_| ask(desk)).collect::<Vec<_>>()).collect();
+    asked.extend((0..2).map(|_| ask(&desks[2])));
+    let said = |desk: &Login| site.get("/api/v1/status", Some(desk));
+    let busy = || said(&desks[2]).status == 503;
+    assert!(crate::host::eventually(busy));
+    let answer = said(&desks[2]);
+    assert!(answer.header("retry-after").is_some() && answer.text().contains("the host is busy"), "{}", answer.text());
+    assert_eq!(said(&desks[0]).status, 429);
+    let device = site.device();
+    let polled = site.get(&format!("/devices/{DEVICE}.git/info/refs?service=git-upload-pack"), Some(&device));
+    assert_eq!(polled.status, 200);
+    // Who goes away takes the processes along.
+    drop(asked);
+    let threads = || fs::read_dir(format!("/proc/{}/task", site.pid())).unwrap();
+    let has_child = |path: PathBuf| fs::read_to_string(path.join("children")).is_ok_and(|all| !all.is_empty());
+    assert!(crate::host::eventually(|| !threads().any(|thread| has_child(thread.unwrap().path()))));
+}
