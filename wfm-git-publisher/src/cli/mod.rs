@@ -59,7 +59,7 @@ use crate::config::Config;
 use crate::error::{Failure, INTERNAL, warning};
 use crate::fleet::{Device, Fleet, read_on};
 use crate::operator::deploy::{Target, selectors};
-use crate::operator::{key_ends, reminders};
+use crate::operator::{FleetHost, key_ends, reminders};
 use crate::plan::{Allowed, Blocked};
 use crate::publish::Options;
 use crate::render::Artifact;
@@ -396,7 +396,8 @@ impl Place {
 
     /// What is still to be done after a commit, if the fleet repository is hosted.
     fn next_push(&self) -> Result<&'static str, Failure> {
-        Ok(if self.home()?.hosted_fleet().is_dir() { "Then: git push\n" } else { "" })
+        let is_hosted = self.home()?.hosted_fleet().is_dir() || FleetHost::of_clone(&self.root()?)?.is_some();
+        Ok(if is_hosted { "Then: git push\n" } else { "" })
     }
 
     fn config(&self) -> Result<Config, Failure> {

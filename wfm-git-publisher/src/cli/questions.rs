@@ -67,6 +67,11 @@ pub(super) enum NoQuestion {
     Order(String),
 }
 
+/// The question that `rollout show` asks.
+pub(super) fn rollout(number: u32) -> String {
+    format!("{BASE}rollouts/{number}")
+}
+
 /// The command that answers a question, with its arguments.
 pub(super) fn words(question: &str) -> Result<Vec<String>, NoQuestion> {
     let (path, query) = question.split_once('?').unwrap_or((question, ""));

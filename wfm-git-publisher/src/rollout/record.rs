@@ -97,6 +97,12 @@ impl RolloutState {
     pub fn newest_wave(&self) -> Option<u32> {
         self.waves.iter().filter(|release| !release.promoted).map(|release| release.wave).max()
     }
+
+    /// The number of the stop that isn't lifted; `None` if there is none.
+    pub fn open_stop(&self) -> Option<u32> {
+        let is_open = self.stops.last().is_some_and(|stop| stop.resumed.is_none());
+        is_open.then(|| u32::try_from(self.stops.len()).unwrap_or(u32::MAX))
+    }
 }
 
 /// Whether a member comes before or behind the others.
@@ -200,8 +206,7 @@ impl Record {
 
     /// The number of the stop that isn't lifted; `None` if there is none.
     pub fn open_stop(&self) -> Option<u32> {
-        let is_open = self.state.stops.last().is_some_and(|stop| stop.resumed.is_none());
-        is_open.then(|| u32::try_from(self.state.stops.len()).unwrap_or(u32::MAX))
+        self.state.open_stop()
     }
 
     /// Whose failure a person accepted.

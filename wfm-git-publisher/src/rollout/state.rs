@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use repo_model::ErrorCode;
 use repo_model::margo::State;
 use repo_model::report::Reason;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::evidence::{Adoption, Beat, Component, Evidence, Report};
 use super::meaning::Meaning;
@@ -14,7 +14,7 @@ use super::record::Released;
 use crate::fleet::RolloutPolicy;
 
 /// What a released device is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum DeviceState {
     /// What it shall have isn't in its `desired`, here or at the other host.

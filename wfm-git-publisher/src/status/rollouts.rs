@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use repo_model::DeviceId;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::fleet::{Fleet, RolloutWords};
 use crate::parallel;
@@ -12,7 +12,7 @@ use crate::repos::{Control, ControlError, DeviceRepo, Home, Judge, Looks, Rollou
 use crate::rollout::{Case, DeviceState, Evidence, Meaning, Record, Released, RolloutState, meaning_of};
 
 /// A rollout as people see it.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RolloutStatus {
     #[serde(flatten)]
@@ -26,7 +26,7 @@ pub struct RolloutStatus {
 }
 
 /// A device of a rollout as people see it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeviceRow {
     /// With which it was released, or the one that is meant for it.
     pub wave: u32,

@@ -155,6 +155,26 @@ fn an_account_that_ended_is_forgotten_and_nothing_is_kept_but_by_gits_helper() {
     assert_eq!(there.run(&["logout"]).good(), "Nobody was logged in.\n");
 }
 
+#[test]
+fn what_a_person_says_of_a_rollout_elsewhere_is_checked_at_the_host_and_is_a_commit() {
+    let there = Elsewhere::new().logged_in();
+    rollouts::remember(&there.site.lab.home, 12, Phase::Stopped, &[DEVICE]);
+    assert!(there.run(&["rollout", "resume", "13"]).failed(1).contains("there is no rollout 13"));
+    assert!(
+        there
+            .run(&["rollout", "promote", "12", "press-99"])
+            .failed(1)
+            .contains("`press-99` is no device of rollout 12")
+    );
+    let said = there.run(&["rollout", "resume", "12"]).good();
+    assert!(said.contains("stop 1 is lifted") && said.ends_with("Then: git push\n"), "{said}");
+    assert!(there.run(&["device", "label", DEVICE, "ring=canary"]).good().ends_with("Then: git push\n"));
+    there.push();
+    let pushed = git::git(&there.site.lab.home.hosted_fleet(), &["show", "main:rollouts/12.yaml"]);
+    assert!(pushed.contains("resumed: 1"), "{pushed}");
+    assert!(there.run(&["rollout", "show", "12", "--output", "json"]).good().contains("\"resumed\": 1"));
+}
+
 /// The schema of an answer in the description.
 fn schema(openapi: &Value, path: &str) -> jsonschema::Validator {
     let content = &openapi["paths"][path]["get"]["responses"]["200"]["content"]["application/json"];

@@ -5,13 +5,13 @@ use std::collections::BTreeSet;
 use repo_model::DeviceId;
 use serde_json::json;
 
-use super::super::{OutputArgs, Place};
+use super::super::{OutputArgs, Place, questions};
 use super::show::unknown;
 use crate::error::Failure;
-use crate::operator::{RolloutSaid, RolloutWord, say};
+use crate::operator::{FleetHost, RolloutSaid, RolloutWord, say};
 use crate::repos::Home;
-use crate::rollout::{Phase, Record};
-use crate::status::rollouts;
+use crate::rollout::{Phase, RolloutState};
+use crate::status::{RolloutStatus, rollouts};
 
 /// Releases nothing more of a rollout
 ///
@@ -98,10 +98,10 @@ pub(super) fn pause(place: &Place, args: &PauseArgs) -> Result<u8, Failure> {
 }
 
 pub(super) fn approve(place: &Place, args: &ApproveArgs) -> Result<u8, Failure> {
-    let record = open(place, args.number)?;
+    let rollout = open(place, args.number)?;
     let next = || {
-        let record = record.as_ref().ok_or_else(|| nowhere("--wave"))?;
-        Ok::<_, Failure>((record.state.newest_wave().unwrap_or(0) + 1).min(record.last_wave()))
+        let open = rollout.as_ref().ok_or_else(|| nowhere("--wave"))?;
+        Ok::<_, Failure>((open.state.newest_wave().unwrap_or(0) + 1).min(open.last_wave))
     };
     let wave = args.wave.map_or_else(next, Ok)?;
     let then = format!("wave {wave} comes once the ones before are well");
@@ -109,10 +109,10 @@ pub(super) fn approve(place: &Place, args: &ApproveArgs) -> Result<u8, Failure> 
 }
 
 pub(super) fn resume(place: &Place, args: &ResumeArgs) -> Result<u8, Failure> {
-    let record = open(place, args.number)?;
+    let rollout = open(place, args.number)?;
     let open = || {
-        let record = record.as_ref().ok_or_else(|| nowhere("--stop"))?;
-        record.open_stop().ok_or_else(|| Failure::new(format!("rollout {} isn't stopped", args.number)))
+        let open = rollout.as_ref().ok_or_else(|| nowhere("--stop"))?;
+        open.state.open_stop().ok_or_else(|| Failure::new(format!("rollout {} isn't stopped", args.number)))
     };
     let stop = args.stop.map_or_else(open, Ok)?;
     let then = format!("stop {stop} is lifted with the next publish, and what failed until then is accepted");
@@ -120,32 +120,61 @@ pub(super) fn resume(place: &Place, args: &ResumeArgs) -> Result<u8, Failure> {
 }
 
 pub(super) fn promote(place: &Place, args: &PromoteArgs) -> Result<u8, Failure> {
-    let record = open(place, args.number)?;
+    let rollout = open(place, args.number)?;
     let devices: BTreeSet<_> = args.devices.iter().cloned().collect();
-    let strangers = |record: &Record| devices.iter().find(|device| !record.members.contains_key(*device)).cloned();
-    if let Some(stranger) = record.as_ref().and_then(strangers) {
+    let strangers = |open: &Open| devices.iter().find(|device| !open.members.contains(*device)).cloned();
+    if let Some(stranger) = rollout.as_ref().and_then(strangers) {
         return Err(Failure::new(format!("`{stranger}` is no device of rollout {}", args.number)));
     }
     let word = if devices.is_empty() { RolloutWord::PromotedAll } else { RolloutWord::Promoted(devices) };
     write(place, args.number, &word, "they are released with the next publish", args.output)
 }
 
-/// The rollout, which must not have ended. `None` where the publisher's home isn't here, so that nobody can tell.
-fn open(place: &Place, number: u32) -> Result<Option<Record>, Failure> {
+/// What is known of a rollout that didn't end.
+struct Open {
+    state: RolloutState,
+    last_wave: u32,
+    members: BTreeSet<DeviceId>,
+}
+
+/// The rollout, which must not have ended. `None` where the publisher's home isn't here and no host is asked, so that nobody can tell.
+fn open(place: &Place, number: u32) -> Result<Option<Open>, Failure> {
     let home: Home = place.home()?;
     if home.check_ledger().is_err() {
-        eprintln!("note: the publisher's home isn't here, so nobody checks whether there is a rollout {number}");
-        return Ok(None);
+        let Some(host) = FleetHost::of_clone(&place.root()?)? else {
+            eprintln!("note: the publisher's home isn't here, so nobody checks whether there is a rollout {number}");
+            return Ok(None);
+        };
+        let said = host.ask(&questions::rollout(number))?;
+        eprintln!("note: asked {}", host.url());
+        let why = || Failure::new(said.notes.strip_prefix("error: ").unwrap_or(&said.notes));
+        let status: RolloutStatus = serde_json::from_str(&said.output).map_err(|_| why())?;
+        if let Some(failure) = ended(&status.state) {
+            return Err(failure);
+        }
+        let RolloutStatus { state, last_wave, devices, .. } = status;
+        return Ok(Some(Open { state, last_wave, members: devices.into_keys().collect() }));
     }
     let mut all = rollouts(&home)?;
     match all.open.remove(&number) {
-        Some(record) => Ok(Some(record)),
-        None => Err(match all.ended.get(&number).map(|state| state.state) {
-            Some(Phase::Superseded) => Failure::new(format!("another rollout came in the place of {number}"))
+        Some(record) => {
+            let (last_wave, members) = (record.last_wave(), record.members.into_keys().collect());
+            Ok(Some(Open { state: record.state, last_wave, members }))
+        }
+        None => Err(all.ended.get(&number).and_then(ended).unwrap_or_else(|| unknown(number))),
+    }
+}
+
+/// Why nothing more is said of a rollout that ended.
+fn ended(state: &RolloutState) -> Option<Failure> {
+    let number = state.rollout;
+    match state.state {
+        Phase::Running | Phase::Stopped => None,
+        Phase::Superseded => Some(
+            Failure::new(format!("another rollout came in the place of {number}"))
                 .hint("`rollout list` lists those that are remembered"),
-            Some(_) => Failure::new(format!("rollout {number} is done")),
-            None => unknown(number),
-        }),
+        ),
+        Phase::Done => Some(Failure::new(format!("rollout {number} is done"))),
     }
 }
 
