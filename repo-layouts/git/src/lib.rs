@@ -2,8 +2,9 @@
 //!
 //! The only crate that names gix. Its parts, from the disk upwards: [`durable`] is every synced operation on files, each
 //! a named [`SyncPoint`](durable::SyncPoint); [`repo`] is one bare repository whose commits come in packs and whose refs
-//! move by synced compare-and-swap; [`sign`] makes and checks the SSH signatures of commits and rosters; [`remote`]
-//! fetches within limits and pushes with an exact lease. Beside them, [`watch`] follows files for whoever waits for a change.
+//! move by synced compare-and-swap; [`sign`] makes and checks the SSH signatures of commits and rosters, and [`age`]
+//! encrypts to such keys; [`remote`] fetches within limits and pushes with an exact lease. Beside them, [`watch`] follows files
+//! for whoever waits for a change.
 //!
 //! Where something new goes: a write that has to outlive a power cut is a point of [`durable`]; a way to reach a host is a
 //! variant of the enum in [`remote`], with a module beside `https`, `ssh` and `ssh_program`; what every repository has to hold or
@@ -12,6 +13,7 @@
 //! Nothing here reads a clock, the environment (but for the crash tests' own feature, and what `git` and `ssh` as child
 //! processes need of it) or the user's Git configuration.
 
+pub mod age;
 pub mod durable;
 mod epoch;
 mod id;

@@ -74,6 +74,11 @@ impl SigningKey {
         PublicKey::from(self.pair.public)
     }
 
+    /// The secret bytes of the key.
+    pub(crate) fn seed(&self) -> Zeroizing<[u8; 32]> {
+        Zeroizing::new(self.pair.private.to_bytes())
+    }
+
     /// An armoured signature over `bytes`, byte for byte what `ssh-keygen -Y sign -n <namespace>` writes.
     pub fn sign(&self, namespace: &str, bytes: &[u8]) -> Result<String, KeyError> {
         let signature = self.to_ssh().sign(namespace, HASH, bytes).map_err(KeyError::Sign)?;

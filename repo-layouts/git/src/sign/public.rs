@@ -20,6 +20,11 @@ impl PublicKey {
         self.to_ssh().fingerprint(HashAlg::Sha256).to_string()
     }
 
+    /// Its 32 bytes.
+    pub(crate) fn as_bytes(&self) -> &[u8; 32] {
+        &self.0
+    }
+
     pub(super) fn to_ssh(self) -> ssh_key::PublicKey {
         KeyData::Ed25519(Ed25519PublicKey(self.0)).into()
     }
