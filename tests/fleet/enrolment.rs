@@ -8,6 +8,7 @@ mod cuts;
 mod known;
 mod rekey;
 mod rekey_cuts;
+mod rekey_secrets;
 mod replace;
 mod strangers;
 mod token;

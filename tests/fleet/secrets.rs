@@ -3,9 +3,10 @@
 
 use std::collections::BTreeSet;
 use std::fs::File;
+use std::io::Write;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
 use repo_testkit::fake_docker::FakeDocker;
@@ -169,9 +170,31 @@ pub(crate) fn each_arguments() -> BTreeSet<Vec<u8>> {
     processes.map(|process| std::fs::read(process.path().join("cmdline")).unwrap_or_default()).collect()
 }
 
+/// Gives a secret of the fleet its value, as `secret` does with this word and more.
+pub(crate) fn give(fleet: &Fleet, args: &[&str], value: &str) -> Output {
+    let mut command = fleet.command(&[&["secret"], args].concat());
+    command.env("RUST_LOG", "trace").stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().expect("the publisher runs");
+    child.stdin.take().expect("piped").write_all(value.as_bytes()).expect("written");
+    let output = child.wait_with_output().expect("ended");
+    assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
+    output
+}
+
+/// Lets the publisher not know which version a device has: this tree calls itself 0.2.0 until 0.3.0 is released, and what came with
+/// 0.3.0 isn't published to that.
+pub(crate) fn forget_version(fleet: &Fleet, device: &str) {
+    git::git(&fleet.repository(device), &["update-ref", "-d", "refs/heads/status"]);
+}
+
 fn until(what: &str, is_so: impl Fn() -> bool) {
     assert!(repo_testkit::comes_within(Duration::from_secs(60), is_so), "{what} didn't come about");
 }
+
+/// What is in both values that are encrypted to the device.
+const ENCRYPTED: &str = "canary-4b5a6978-greeting-that-only-the-device-reads";
+const GREETING: &str = "canary-4b5a6978-greeting-that-only-the-device-reads, today";
+const GREETING_OF_NEXT_WEEK: &str = "canary-4b5a6978-greeting-that-only-the-device-reads, next week";
 
 /// Every program of ours says everything while this goes on; then something fails, and says why.
 fn live(search: &mut Search<'_>, device: &Device, token: &str) {
@@ -190,10 +213,14 @@ fn live(search: &mut Search<'_>, device: &Device, token: &str) {
     assert!(child.wait().expect("waited").success());
     search.said.push(("a pass".to_owned(), std::fs::read(&log).expect("a log")));
     let environments = device.environments();
-    assert!(environments.iter().any(|one| one.contains(token)), "the value reached its container");
+    for value in [token, GREETING] {
+        assert!(environments.iter().any(|one| one.contains(value)), "the value reached its container");
+    }
 
     // Docker repeats the value in an error, as compose does with what it can't use.
-    fleet.change(DEPLOYMENT, "hello from the press", "servus from the press");
+    forget_version(fleet, &device.id);
+    let given = give(fleet, &["rotate", "greeting"], GREETING_OF_NEXT_WEEK);
+    search.said.push(("secret rotate".to_owned(), [given.stdout, given.stderr].concat()));
     let log = search.site.dir.path().join("publisher.log");
     let mut run = fleet.command(&["run"]);
     let mut run = run.env("RUST_LOG", "trace").stderr(File::create(&log).expect("made")).spawn().expect("it runs");
@@ -202,13 +229,18 @@ fn live(search: &mut Search<'_>, device: &Device, token: &str) {
     assert!(run.wait().expect("waited").success());
     search.said.push(("run".to_owned(), std::fs::read(&log).expect("a log")));
     search.syncer(device, &["plan"], 3);
-    docker.set("fail-up", &format!("invalid interpolation of \"{token}\""));
+    docker.set("fail-up", &format!("invalid interpolation of \"{token}\", \"{GREETING_OF_NEXT_WEEK}\""));
     let output = device.once().env("DEVICE_SYNCER_LOG", "trace").output().expect("the syncer runs");
     assert_eq!(search.hear("a failing pass", output).status.code(), Some(1));
     search.publisher(&["status", "--output", "json"]);
     search.syncer(device, &["retry"], 0);
     search.syncer(device, &["once"], 0);
     search.syncer(device, &["status"], 0);
+    search.syncer(
+        device,
+        &["diagnostics", "--out", &search.site.dir.path().join("diagnostics").display().to_string()],
+        0,
+    );
 
     // A device file that can't be used is named, and not shown.
     std::fs::write(device.home().join("device-files/hello-token"), [token.as_bytes(), &[0, 255]].concat())
@@ -224,6 +256,8 @@ fn no_secret_is_in_any_object_log_error_file_or_argument_and_the_search_finds_th
     let token = "canary-0f1e2d3c-token-that-stays-on-the-device";
     std::fs::write(device.home().join("device-files/hello-token"), format!("{token}\n")).expect("written");
     fleet.change(DEPLOYMENT, "  # token: {valueFrom", "  token: {valueFrom");
+    fleet.change(DEPLOYMENT, "greeting: hello from the press", "greeting: {valueFrom: {encrypted: greeting}}");
+    let given = give(fleet, &["set", "greeting"], GREETING);
     let keys = fleet.home().join("keys");
     let secrets = vec![
         Secret::new("the root key", &seed(&keys.join("root"))),
@@ -231,8 +265,10 @@ fn no_secret_is_in_any_object_log_error_file_or_argument_and_the_search_finds_th
         Secret::new("the device's key", &seed(&device.home().join("status.key"))),
         Secret::new("the digests' key", &std::fs::read(device.home().join("hmac.key")).expect("a key")),
         Secret::new("a device's value", token.as_bytes()),
+        Secret::new("an encrypted value", ENCRYPTED.as_bytes()),
     ];
-    let mut search = Search { site: &site, secrets, said: Vec::new(), arguments: Vec::new() };
+    let said = vec![("secret set".to_owned(), [given.stdout, given.stderr].concat())];
+    let mut search = Search { site: &site, secrets, said, arguments: Vec::new() };
     for key in ["root", "publisher"] {
         assert!(search.secrets.iter().any(|secret| secret.is_in(&seed(&keys.join(key)))), "the search knows {key}");
     }

@@ -14,7 +14,7 @@ use crate::operator::deploy::DeployError;
 use crate::operator::trust::TrustError;
 use crate::operator::{
     AddError, ApproveDeviceError, ApproveError, ClonesError, DeviceFileError, EnrollError, FleetHostError, InitError,
-    JoinError, LabelError, RetireError, RolloutWordError, SignersError, TokenError,
+    JoinError, LabelError, RetireError, RolloutWordError, SecretError, SignersError, TokenError,
 };
 use crate::publish::{self, PublishError};
 
@@ -135,8 +135,9 @@ fn problems<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a Problems> {
             _ => match (error.downcast_ref(), error.downcast_ref()) {
                 (Some(TokenError::Problems(problems)), _)
                 | (_, Some(RetireError::File(DeviceFileError::Device { problems, .. }))) => Some(problems),
-                _ => match error.downcast_ref() {
-                    Some(RolloutWordError::Unreadable { problems, .. }) => Some(problems),
+                _ => match (error.downcast_ref(), error.downcast_ref()) {
+                    (Some(RolloutWordError::Unreadable { problems, .. }), _)
+                    | (_, Some(SecretError::Fleet(problems))) => Some(problems),
                     _ => None,
                 },
             },
@@ -171,6 +172,9 @@ fn hint(error: &(dyn Error + 'static)) -> Option<String> {
         return error.hint();
     }
     if let Some(error) = error.downcast_ref::<DeployError>() {
+        return error.hint();
+    }
+    if let Some(error) = error.downcast_ref::<SecretError>() {
         return error.hint();
     }
     let others = || {

@@ -14,7 +14,7 @@ use serde::Serialize;
 
 use crate::fleet::{
     Approval, Choice, Deployment, Device, Fleet, Place, Policy, Retired, Seconds, Selector, Setting, Windows,
-    shown_value,
+    shown_source, shown_value,
 };
 use crate::plan::Blocked;
 use crate::render::{Facts, Locks, Rendered, choose, render};
@@ -381,7 +381,7 @@ fn parameter(
     let literal = found.and_then(|one| one.document.parameters.get(name)).map(|one| shown_value(&one.value));
     let from_device = || {
         let from = found?.envelope.values_from.get(name)?;
-        Some(format!("file {} of the device", from.device_file))
+        Some(shown_source(&from.source))
     };
     let layers = fleet.layers(deployment, device);
     let settings = layers.of(name).map(|(rule, given)| {
@@ -389,6 +389,7 @@ fn parameter(
             Setting::Literal(value) => shown_value(value),
             Setting::Template(template) => format!("template {}", template.source()),
             Setting::DeviceFile(file) => format!("file {file} of the device"),
+            Setting::Encrypted(name) => format!("secret {name}"),
         };
         SettingExplained { what, rule: rule.to_string(), place: Some(given.place.clone()) }
     });

@@ -19,7 +19,7 @@ use repo_model::problem::{Problem, Problems};
 use repo_model::{DeploymentId, DeploymentName, DeviceId, KeyText};
 
 use self::documents::Written;
-use crate::fleet::{Choice, Deployment, Device, Fleet, Place, Profile, Retired, shown_value};
+use crate::fleet::{Choice, Deployment, Device, Fleet, Place, Profile, Retired, shown_source, shown_value};
 
 pub use artifacts::{Artifact, ArtifactKind, Locks, Resolved};
 pub use charts::{has_charts, undeclared};
@@ -44,6 +44,11 @@ pub struct Facts<'a> {
 impl Facts<'_> {
     fn holds(&self, deployment: &DeploymentName) -> bool {
         self.held.is_some_and(|held| held.contains(deployment))
+    }
+
+    /// Whether it is about what is to be published.
+    fn is_asked(&self) -> bool {
+        !matches!(self.capabilities, Capabilities::Unasked)
     }
 }
 
@@ -290,7 +295,9 @@ impl<'a> Work<'a> {
         }
         let shown = |literal: Option<&Parameter>, from: Option<&ValueFrom>| match (literal, from) {
             (Some(parameter), _) => Some(shown_value(&parameter.value)),
-            (None, from) => from.map(|from| format!("file {} of the device", from.device_file)),
+            // Nobody here can tell whether it is the same one, encrypted anew.
+            (None, Some(from)) if from.encrypted().is_some() => Some("an encrypted value".to_owned()),
+            (None, from) => from.map(|from| shown_source(&from.source)),
         };
         let immutable = application.rules.iter().filter(|(_, rule)| rule.immutable);
         let same_components = document.deployment.components == profile.description.components;

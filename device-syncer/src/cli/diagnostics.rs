@@ -35,8 +35,8 @@ const LOGS: Duration = Duration::from_secs(10);
 /// Prints all that somebody elsewhere needs to help, as one JSON document of 256 KiB at most: what `doctor`, `status`, `plan`
 /// and `history` say, and the last lines of each component.
 ///
-/// No parameter, key or account is in it, and values of device files are `***` in what containers print. What an application
-/// itself prints may still be confidential: read it before you send it.
+/// No parameter, key or account is in it, and values of device files and encrypted ones are `***` in what containers print. What an
+/// application itself prints may still be confidential: read it before you send it.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  device-syncer diagnostics --out press-01.json\n  device-syncer diagnostics | jq .doctor"

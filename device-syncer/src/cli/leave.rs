@@ -129,6 +129,7 @@ fn forget(home: &Home) -> Result<(), CliError> {
     let keys = [
         home.key(),
         home.next_key(),
+        home.old_key(),
         home.rekey(),
         home.ssh_key(),
         home.next_ssh_key(),

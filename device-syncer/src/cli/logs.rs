@@ -15,12 +15,13 @@ use crate::decision::device_state::AppliedComponent;
 use crate::error::CliError;
 use crate::home;
 use crate::reconcile::device_files;
+use crate::reconcile::encrypted::Keys;
 use crate::runtimes::{Lines, Redactor};
 use crate::state::loaded;
 
 /// Prints what the containers of a deployment print, as docker keeps it: each line with component, container and time.
 ///
-/// Nothing in it steers a terminal, and values of device files are `***`. What a chart's pods print is not asked here:
+/// Nothing in it steers a terminal, and values of device files and encrypted ones are `***`. What a chart's pods print is not asked here:
 /// `kubectl logs` shows it.
 #[derive(Debug, clap::Args)]
 #[command(
@@ -131,16 +132,25 @@ fn components(home: &Home, asked: &str, component: Option<&str>) -> Result<Vec<A
     }
 }
 
-/// Knows the values of all device files that are long enough not to be there by chance.
+/// Knows the values of all device files, and all encrypted ones, that are long enough not to be there by chance.
 pub(super) fn redactor(home: &Home) -> Redactor {
     let directory = Settings::read(home).map(|settings| settings.device_files);
     let names = directory.as_ref().ok().and_then(|directory| std::fs::read_dir(directory).ok()).into_iter().flatten();
     let values: Vec<_> = names
         .flatten()
         .filter_map(|entry| device_files::read(directory.as_ref().ok()?, entry.file_name().to_str()?).ok())
+        .chain(encrypted(home))
         .filter(|value| value.len() >= SECRET)
         .collect();
     Redactor::new(values.iter().map(String::as_str))
+}
+
+/// The encrypted values of what is wanted, and of what ran well before.
+fn encrypted(home: &Home) -> Vec<String> {
+    let (device_state, desired) = loaded::peek(&home.repository());
+    let wanted = desired.iter().flat_map(|desired| desired.envelope.deployments.values());
+    let good = device_state.good_sets.values().map(|good| &good.inputs.envelope);
+    Keys::read(home).values(wanted.chain(good))
 }
 
 /// A value that is shorter is no secret, and is found everywhere.

@@ -78,6 +78,9 @@ places! {
     key: "status.key",
     /// The key that shall take its place, once a state that is accepted lists it; never leaves the device.
     next_key: "status.key.next",
+    /// The one before, for as long as a value of the accepted state is encrypted to it; it signs nothing, and never leaves the
+    /// device.
+    old_key: "status.key.old",
     /// How far a device came that asked for that key, and its secret.
     rekey: "rekey.json",
     /// The key with which a host is asked over SSH, where the site gives none; never leaves the device.
@@ -91,7 +94,7 @@ places! {
     certificate: "tls.pem",
     /// The one that shall take its place, with a new key that signs.
     next_certificate: "tls.pem.next",
-    /// The key under which values of device files enter input digests; never leaves the device.
+    /// The key under which values that only the device knows enter input digests; never leaves the device.
     hmac_key: "hmac.key",
     /// The UUID of this installation, which tells two machines apart that use one identity.
     instance: "instance",

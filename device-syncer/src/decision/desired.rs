@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use hmac::{Hmac, Mac};
 use repo_model::desired::{Desired, Document};
-use repo_model::envelope::{EnvelopeDeployment, STABILISE};
+use repo_model::envelope::{EnvelopeDeployment, STABILISE, ValueSource};
 use repo_model::margo::helm_values::HelmValues;
 use repo_model::margo::{self, Component, DeviceCapabilities, ProfileType, Source};
 use repo_model::problem::Problems;
@@ -34,6 +34,8 @@ pub struct DeviceValues<'a> {
     pub capabilities: Option<&'a DeviceCapabilities>,
     /// Reads a device file by its bare name; the failure never holds its contents.
     pub read: &'a dyn Fn(&str) -> Result<String, Failure>,
+    /// Decrypts an armoured age file with the device's key; the failure never holds what is in it.
+    pub decrypt: &'a dyn Fn(&str) -> Result<String, Failure>,
     /// 32 bytes that never leave the device: a digest tells nobody a value that only few could be.
     pub hmac_key: &'a [u8],
     /// Where the site lets packages come from.
@@ -184,12 +186,12 @@ struct Value {
 
 impl Value {
     fn is_secret(&self) -> bool {
-        self.tag == DEVICE_FILE
+        self.tag == SECRET
     }
 }
 
-/// The tag of a value from a device file.
-const DEVICE_FILE: &str = "deviceFile";
+/// The tag of a value that only the device knows, wherever it has it from.
+const SECRET: &str = "deviceFile";
 
 fn compose(parameters: BTreeMap<String, Value>) -> Kind {
     let secrets = parameters.iter().filter(|(_, value)| value.is_secret()).map(|(name, _)| name.clone()).collect();
@@ -228,12 +230,21 @@ fn parameters(
     }
     for (name, from) in &envelope.values_from {
         for target in from.targets.iter().filter(|target| target.components.contains(component)) {
-            let text = (values.read)(&from.device_file)?;
+            let text = secret(name, &from.source, values)?;
             let digested = keyed_digest(values.hmac_key, &text);
-            put(name, target.place(kind), Value { value: ParamValue::String(text), tag: DEVICE_FILE, digested })?;
+            put(name, target.place(kind), Value { value: ParamValue::String(text), tag: SECRET, digested })?;
         }
     }
     Ok(all)
+}
+
+fn secret(parameter: &str, source: &ValueSource, values: &DeviceValues<'_>) -> Result<String, Failure> {
+    match source {
+        ValueSource::DeviceFile(name) => (values.read)(name),
+        ValueSource::Encrypted(text) => (values.decrypt)(text).map_err(|failure| {
+            Failure::new(failure.code, format!("parameter `{parameter}`: its encrypted value: {}", failure.message))
+        }),
+    }
 }
 
 /// Digests reach Git, so a value that must not is told apart under a key that never leaves the device.

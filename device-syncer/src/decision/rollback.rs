@@ -100,6 +100,14 @@ impl DeviceState {
         self.good_sets.insert(wanted.id, GoodSet { document: wanted.document.clone(), inputs });
     }
 
+    /// The last good set is the same one where its values were only encrypted anew, maybe to another key.
+    pub fn note_encrypted_anew(&mut self, wanted: &DesiredDeployment, envelope: &EnvelopeDeployment) {
+        let good = self.good_sets.get_mut(&wanted.id).filter(|good| good.inputs.set == wanted.set());
+        if let Some(good) = good {
+            good.inputs.envelope.values_from.clone_from(&envelope.values_from);
+        }
+    }
+
     /// Notes that a set failed, and what is done instead, which `against` may speak against.
     pub fn note_bad(&mut self, wanted: &DesiredDeployment, why: Failure, against: Option<String>) {
         let good = self.good_sets.get(&wanted.id).map(|good| good.inputs.set);

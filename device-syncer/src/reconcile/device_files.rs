@@ -25,9 +25,14 @@ pub fn read(directory: &Path, name: &str) -> Result<String, Failure> {
     if bytes.len() as u64 > MAX_VALUE {
         return Err(invalid(format!("is larger than {MAX_VALUE} bytes")));
     }
-    let text = String::from_utf8(bytes).map_err(|_| invalid("is not UTF-8".to_owned()))?;
+    value(bytes).map_err(|problem| invalid(problem.to_owned()))
+}
+
+/// The value that these bytes are: UTF-8, one final newline removed.
+pub(super) fn value(bytes: Vec<u8>) -> Result<String, &'static str> {
+    let text = String::from_utf8(bytes).map_err(|_| "is not UTF-8")?;
     if text.contains('\0') {
-        return Err(invalid("holds a NUL character".to_owned()));
+        return Err("holds a NUL character");
     }
     Ok(text.strip_suffix('\n').map(str::to_owned).unwrap_or(text))
 }

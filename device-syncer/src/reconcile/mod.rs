@@ -10,6 +10,8 @@ mod announce;
 mod choose;
 /// Values that stay on the device.
 pub mod device_files;
+/// Values that are encrypted to the device's key.
+pub mod encrypted;
 pub mod engine_events;
 /// Asks the site's hook before a change, and tells it the end.
 pub mod hooks;

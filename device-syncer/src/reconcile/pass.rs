@@ -27,6 +27,7 @@ use crate::host::client::HostClient;
 use crate::host::connection::{Current, HostClock};
 use crate::host::refs::{Ask, StatusTip};
 use crate::reconcile::accept::{Acceptance, Found, Heard};
+use crate::reconcile::encrypted;
 use crate::reconcile::host_side::{CloneInUse, HostSide, Seen};
 use crate::reconcile::outcome::{HostAnswer, LocalOutcome, PassOutcome};
 use crate::reconcile::pass_error::PassError;
@@ -277,6 +278,9 @@ impl DeviceSide {
         let (done, observation) = self.reconciler.reconcile(&self.device, &self.state, &pass, is_waited_for)?;
         if is_rekeyed && let Err(error) = rekey::settle(&self.device.home) {
             tracing::warn!(error = error_chain(&error), "the old key stays on the disk until the next start");
+        }
+        if let Some(desired) = pass.desired.as_deref() {
+            encrypted::forget_old_key(&self.device.home, desired);
         }
         self.events.clear();
         let view = self.state.view();

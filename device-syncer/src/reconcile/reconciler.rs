@@ -1,5 +1,6 @@
 //! Makes actual equal desired: observes, plans, and begins the jobs that apply.
 
+use std::cell::LazyCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -35,7 +36,7 @@ use crate::reconcile::hooks::{HookView, Hooks};
 use crate::reconcile::jobs::{AtWork, Bounds, Jobs};
 use crate::reconcile::observer::{Answers, Observer};
 use crate::reconcile::outcome::Done;
-use crate::reconcile::{device_files, kernel_clock, lost};
+use crate::reconcile::{device_files, encrypted, kernel_clock, lost};
 use crate::runtimes::DeviceRuntimes;
 use crate::runtimes::capabilities::Probe;
 use crate::state::hold::Holds;
@@ -217,11 +218,13 @@ impl Reconciler {
         make: impl FnOnce(&DeviceValues<'_>) -> T,
     ) -> T {
         let read = |name: &str| device_files::read(&device.settings.device_files, name);
+        let keys = LazyCell::new(|| encrypted::Keys::read(&device.home));
+        let decrypt = |armor: &str| keys.decrypt(armor);
         let capabilities = capabilities.and_then(|bytes| DeviceCapabilities::read(CAPABILITIES, bytes).ok());
         let types = &self.runtimes.types();
         let capabilities = capabilities.as_ref();
         let (hmac_key, admission) = (&device.hmac_key, &device.settings.policy.admission());
-        make(&DeviceValues { types, capabilities, read: &read, hmac_key, admission })
+        make(&DeviceValues { types, capabilities, read: &read, decrypt: &decrypt, hmac_key, admission })
     }
 
     /// How long until a gate opens by itself.

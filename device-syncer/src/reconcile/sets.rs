@@ -125,6 +125,7 @@ impl Transaction<'_> {
             let Some(envelope) = desired.and_then(|desired| desired.envelope.deployments.get(&one.id)) else {
                 continue;
             };
+            self.next.note_encrypted_anew(one, envelope);
             if self.next.is_on_trial(one) && self.has_stabilised(one, observation) {
                 tracing::info!(deployment = %one.name, "has run well for long enough, and is what is put back from now on");
                 self.next.note_good(one, envelope);

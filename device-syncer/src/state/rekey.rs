@@ -104,14 +104,17 @@ pub fn listed(home: &Home, desired: &Desired) -> Option<(SigningKey, KeyText)> {
     desired.envelope.device.status_keys.contains(&text).then_some((next, text))
 }
 
-/// Puts the new key in the place of the old one, which is gone then; only once the accepted state lists it. The installation stays
-/// the one that it is. The same again completes what was cut off.
+/// Puts the new key in the place of the old one, which signs nothing any more, and stays beside it until no value is encrypted to
+/// it; only once the accepted state lists the new one. The installation stays the one that it is. The same again completes what
+/// was cut off.
 pub fn settle(home: &Home) -> Result<(), RekeyError> {
     let _lock = json_file::lock(home)?;
     if home.next_key().exists() {
         installation::follow(home)?;
         settle_ssh(home).map_err(RekeyError::Settle)?;
         settle_certificate(home).map_err(RekeyError::Settle)?;
+        // Values that are encrypted to it are decrypted with it until they are encrypted to the new one.
+        SigningKey::load(&home.key())?.save(&home.old_key())?;
         durable::rename(&home.next_key(), &home.key()).map_err(RekeyError::Settle)?;
         tracing::info!("the device's new key has taken the place of the old one");
     }

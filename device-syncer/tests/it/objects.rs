@@ -1,9 +1,11 @@
 //! One result per object: what one deployment or component can't do is told, and its neighbours run.
 
 use std::fs;
+use std::io::Write;
 use std::path::PathBuf;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
+use repo_git::{SigningKey, age};
 use repo_testkit::{git, program};
 
 use crate::world::{App, World, push, text};
@@ -319,8 +321,40 @@ fn files(directory: PathBuf) -> Vec<PathBuf> {
     entries.flat_map(|path| if path.is_dir() { files(path) } else { vec![path] }).collect()
 }
 
+/// How the value of `SECRET` reaches the device.
+type Give = fn(&World, &str);
+
+fn by_device_file(world: &World, value: &str) {
+    fs::write(world.home().join("device-files/db-password"), format!("{value}\n")).unwrap();
+    secret_from(world, serde_json::json!({ "deviceFile": "db-password" }));
+}
+
+/// To the device's key, as stock age encrypts it.
+fn encrypted(world: &World, value: &str) {
+    let mut age = Command::new("age");
+    let age = age.args(["--armor", "--recipient", &world.key()]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut age = age.spawn().expect("age, see .ci/setup");
+    age.stdin.take().unwrap().write_all(format!("{value}\n").as_bytes()).unwrap();
+    let armor = String::from_utf8(age.wait_with_output().unwrap().stdout).unwrap();
+    secret_from(world, serde_json::json!({ "encrypted": armor }));
+}
+
+fn secret_from(world: &World, mut from: serde_json::Value) {
+    from["targets"] = serde_json::json!([{"pointer": "SECRET", "components": ["hello"]}]);
+    world.hand.describe("greeter", |described| described["valuesFrom"] = serde_json::json!({ "secret": from }));
+}
+
 #[test]
 fn values_of_device_files_reach_the_container_and_no_git_object() {
+    reaches_the_container_and_no_git_object(by_device_file, false);
+}
+
+#[test]
+fn encrypted_values_reach_the_container_and_no_git_object() {
+    reaches_the_container_and_no_git_object(encrypted, true);
+}
+
+fn reaches_the_container_and_no_git_object(give: Give, is_in_git: bool) {
     let canary = "canary-91b7e2";
     let world = World::enrolled();
     let app = application(
@@ -329,12 +363,7 @@ fn values_of_device_files_reach_the_container_and_no_git_object() {
         "services: {web: {image: margo-test/busybox:1, environment: {GREETING: \"${GREETING}\", SECRET: \"${SECRET}\"}}}\n",
     );
     world.hand.want("greeter", &app, "hello");
-    world.hand.describe("greeter", |described| {
-        described["valuesFrom"] = serde_json::json!({
-            "secret": {"deviceFile": "db-password", "targets": [{"pointer": "SECRET", "components": ["hello"]}]},
-        });
-    });
-    fs::write(world.home().join("device-files/db-password"), format!("{canary}\n")).unwrap();
+    give(&world, canary);
     world.hand.publish();
     let run = world.once().good();
     assert!(world.containers()[0].contains(&format!("\"SECRET\":\"{canary}\"")), "{:?}", world.containers());
@@ -351,10 +380,43 @@ fn values_of_device_files_reach_the_container_and_no_git_object() {
         fs::read(path).is_ok_and(|bytes| bytes.windows(canary.len()).any(|window| window == canary.as_bytes()))
     });
     let known: Vec<_> = known.map(|path| path.file_name().unwrap().to_string_lossy().into_owned()).collect();
-    assert_eq!(known.len(), 2, "only the device file and what compose runs: {known:?}");
-    // Another value is another input.
-    fs::write(world.home().join("device-files/db-password"), "changed").unwrap();
-    world.once().good();
+    let expected = if is_in_git { 1 } else { 2 };
+    assert_eq!(known.len(), expected, "only the device file, if any, and what compose runs: {known:?}");
+    let again = |value: &str| {
+        give(&world, value);
+        if is_in_git {
+            world.hand.publish();
+        }
+        world.once().good();
+    };
+    // The same value, also encrypted anew, is the same input, and another one isn't.
+    let before = world.containers();
+    again(canary);
+    assert_eq!(world.containers(), before);
+    again("changed");
     assert!(world.containers()[0].contains("\"SECRET\":\"changed\""));
     world.assert_idle();
+}
+
+#[test]
+fn a_value_that_is_encrypted_to_another_key_or_damaged() {
+    let world = World::running();
+    let other = age::encrypt(&[SigningKey::generate().public()], b"canary").unwrap();
+    beside(&world, &world.app, |world| secret_from(world, serde_json::json!({ "encrypted": other })));
+    assert_eq!(world.states("greeter"), ["hello failed secret-unreadable"]);
+    assert!(
+        world.message("greeter").contains("it isn't encrypted to this device's key"),
+        "{}",
+        world.message("greeter")
+    );
+    let own = world.key().parse().unwrap();
+    for value in [&b"canary\0"[..], b"canary\xff"] {
+        let armor = age::encrypt(&[own], value).unwrap();
+        secret_from(&world, serde_json::json!({ "encrypted": armor }));
+        world.hand.publish();
+        let run = world.once().ended(1);
+        assert_eq!(world.states("greeter"), ["hello failed secret-unreadable"]);
+        assert!(!run.stderr.contains("canary") && !world.message("greeter").contains("canary"), "{run:?}");
+    }
+    cured(&world);
 }

@@ -1,7 +1,8 @@
 //! Values that only the holder of an SSH key can read: armoured age files (age-encryption.org/v1) with `ssh-ed25519` recipients, as
 //! `age --armor --recipient "ssh-ed25519 AAAA…"` makes them.
 //!
-//! One is at most 64 KiB of clear text, which is one chunk of the format's.
+//! One is at most 64 KiB of clear text, which is one chunk of the format's. Why the `age` crate isn't used is in
+//! `docs/decisions/0137-a-secret-is-an-age-file-for-one-device.md`.
 
 use base64ct::{Base64, Base64Unpadded, Encoding};
 use curve25519_dalek::edwards::CompressedEdwardsY;

@@ -36,11 +36,14 @@ pub const DRIFT_IGNORE: Feature = Feature { name: "drift-ignore", since: "0.3.0"
 /// `policy.approval` of the device or of one of its deployments.
 pub const APPROVAL: Feature = Feature { name: "approval", since: "0.3.0" };
 
+/// `valuesFrom` of a deployment with `encrypted`.
+pub const ENCRYPTED_VALUES: Feature = Feature { name: "encrypted-values", since: "0.3.0" };
+
 /// `policy.windows` of the device or of one of its deployments.
 pub const WINDOWS: Feature = Feature { name: "windows", since: "0.3.0" };
 
 /// The features that this code knows by name; `requires` may list no other one.
-pub const FEATURES: &[Feature] = &[APPROVAL, DEPENDS_ON, DRIFT, DRIFT_IGNORE, SUSPENDED, WINDOWS];
+pub const FEATURES: &[Feature] = &[APPROVAL, DEPENDS_ON, DRIFT, DRIFT_IGNORE, ENCRYPTED_VALUES, SUSPENDED, WINDOWS];
 
 /// The largest serial and `manifestVersion` ever written.
 pub const MAX_SERIAL: u64 = json::MAX_INTEGER;
@@ -129,7 +132,7 @@ pub struct EnvelopeDeployment {
     /// The bytes that each component's tag meant when it was published.
     #[serde(default)]
     pub locks: BTreeMap<ComponentName, ComponentLock>,
-    /// Parameters whose values stay on the device.
+    /// Parameters whose values only the device knows.
     #[serde(default)]
     pub values_from: BTreeMap<String, ValueFrom>,
 }
@@ -328,14 +331,46 @@ pub struct Lock {
     pub content: Digest,
 }
 
-/// A parameter whose value is read from a file on the device.
+/// A parameter whose value only the device knows.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(try_from = "WrittenValueFrom")]
 pub struct ValueFrom {
-    /// A bare file name in the directory that the device's own configuration names.
-    pub device_file: String,
+    #[serde(flatten)]
+    pub source: ValueSource,
     /// Where the value goes, as in an ApplicationDeployment.
     pub targets: Vec<ValueTarget>,
+}
+
+/// Where the device has such a value from.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum ValueSource {
+    /// A bare file name in the directory that the device's own configuration names.
+    DeviceFile(String),
+    /// An armoured age file that is encrypted to the device's key.
+    Encrypted(String),
+}
+
+/// The same as it is written: one of both sources.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct WrittenValueFrom {
+    device_file: Option<String>,
+    encrypted: Option<String>,
+    targets: Vec<ValueTarget>,
+}
+
+impl TryFrom<WrittenValueFrom> for ValueFrom {
+    type Error = &'static str;
+
+    fn try_from(written: WrittenValueFrom) -> Result<Self, Self::Error> {
+        let source = match (written.device_file, written.encrypted) {
+            (Some(name), None) => ValueSource::DeviceFile(name),
+            (None, Some(text)) => ValueSource::Encrypted(text),
+            _ => return Err("needs either `deviceFile` or `encrypted`"),
+        };
+        Ok(Self { source, targets: written.targets })
+    }
 }
 
 /// Where a value from the device goes: `targets` of Margo's parameter.
@@ -358,6 +393,14 @@ impl ValueTarget {
 }
 
 impl ValueFrom {
+    /// The age file, where the value is encrypted.
+    pub fn encrypted(&self) -> Option<&str> {
+        match &self.source {
+            ValueSource::DeviceFile(_) => None,
+            ValueSource::Encrypted(text) => Some(text),
+        }
+    }
+
     /// Whether `name` is a bare file name: one path part of letters, digits and `. _ -` that starts with none of them.
     pub fn is_bare(name: &str) -> bool {
         (1..=100).contains(&name.len())

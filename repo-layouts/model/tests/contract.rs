@@ -27,7 +27,7 @@ use jiff::Timestamp;
 use repo_model::desired::{Assembled, assemble, deployment_path};
 use repo_model::envelope::{
     ComponentLock, DevicePolicy, ENVELOPE, Envelope, EnvelopeDeployment, EnvelopeDevice, LAYOUT, Lock, ValueFrom,
-    ValueTarget,
+    ValueSource, ValueTarget,
 };
 use repo_model::freshness::{FRESHNESS, Freshness};
 use repo_model::join::Join;
@@ -96,7 +96,7 @@ fn skeleton() -> Assembled {
     let image = "registry.example.com/digitron:1.10".to_owned();
     let lock = ComponentLock { lock, images: BTreeMap::from([(image, Digest::of(b"an image's manifest"))]) };
     let password = ValueFrom {
-        device_file: "db-password".to_owned(),
+        source: ValueSource::DeviceFile("db-password".to_owned()),
         targets: vec![ValueTarget { pointer: "PASSWORD".to_owned(), components: vec!["digitron".parse().unwrap()] }],
     };
     let described = EnvelopeDeployment {

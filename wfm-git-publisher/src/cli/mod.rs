@@ -32,6 +32,7 @@ mod retire;
 mod rollout;
 mod run;
 mod schema;
+mod secret;
 mod serve;
 mod signers;
 mod ssh;
@@ -125,6 +126,8 @@ enum Command {
     Deployment(deployment::Command),
     Login(login::LoginArgs),
     Logout(login::LogoutArgs),
+    #[command(subcommand)]
+    Secret(secret::Command),
     Status(status::Args),
     Trace(trace::Args),
     History(history::Args),
@@ -299,6 +302,7 @@ fn run(args: Args) -> Result<u8, Failure> {
         Command::Deployment(command) => deployment::run(&place, command),
         Command::Login(args) => login::login(&place, &args),
         Command::Logout(args) => login::logout(&place, &args),
+        Command::Secret(command) => secret::run(&place, command),
         Command::Status(args) => status::run(&place, &args),
         Command::Trace(args) => trace::run(&place, &args),
         Command::History(args) => history::run(&place, &args),

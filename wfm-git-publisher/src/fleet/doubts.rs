@@ -68,7 +68,8 @@ fn fits_nobody(selector: &Selector, devices: &Devices) -> Option<Problem> {
 fn secrets(values: &Values) -> impl Iterator<Item = Problem> {
     values.iter().filter(|(name, given)| looks_secret(name, given)).map(|(_, given)| {
         let text = "looks like a secret, and whoever reads the fleet or the device's repository can read it";
-        let hint = "let it stay on the device: `{valueFrom: {deviceFile: NAME}}`; and change it, for history keeps it";
+        let hint = "encrypt it to the devices that need it: `{valueFrom: {encrypted: NAME}}` and `secret set NAME`, or let it stay on \
+                    the device: `{valueFrom: {deviceFile: NAME}}`; and change it, for history keeps it";
         given.place.problem(text).warning().hint(hint)
     })
 }

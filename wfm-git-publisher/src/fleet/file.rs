@@ -35,6 +35,8 @@ pub(super) enum Role {
     Token,
     /// What persons said of a rollout.
     Rollout,
+    /// A secret's value for one device, encrypted.
+    Secret,
     /// Lies where files of the fleet lie, but has another ending.
     Misnamed,
 }
@@ -60,6 +62,7 @@ impl Role {
             "deployments" if name.ends_with(".yaml") => Some(Self::Deployment),
             "tokens" if name.ends_with(".yaml") => Some(Self::Token),
             "rollouts" if name.ends_with(".yaml") => Some(Self::Rollout),
+            "secrets" if name.ends_with(".age") => Some(Self::Secret),
             "devices" | "deployments" | "rollouts" if yaml => Some(Self::Misnamed),
             _ => None,
         }
@@ -167,12 +170,15 @@ mod tests {
         assert_eq!(role("deployments/a.yaml"), Some(Role::Deployment));
         assert_eq!(role("tokens/graz.yaml"), Some(Role::Token));
         assert_eq!(role("rollouts/12.yaml"), Some(Role::Rollout));
+        assert_eq!(role("secrets/db-password/line-2/a.age"), Some(Role::Secret));
         for wrong in
             ["signers.yml", "devices/a.yml", "deployments/x/a.YAML", "rollouts/12.yml", "applications/a/1/margo.yml"]
         {
             assert_eq!(role(wrong), Some(Role::Misnamed), "{wrong}");
         }
-        for other in ["README.md", "devices/README.md", "applications/a/1/compose/a/compose.yaml", "x/fleet.yaml"] {
+        for other in
+            ["README.md", "devices/README.md", "applications/a/1/compose/a/compose.yaml", "x/fleet.yaml", "secrets/a"]
+        {
             assert_eq!(role(other), None, "{other}");
         }
     }

@@ -30,6 +30,7 @@ mod retired;
 mod rollout_policy;
 mod rollout_words;
 pub(crate) mod schema;
+mod secrets;
 mod selector;
 mod settings;
 mod signers;
@@ -67,6 +68,7 @@ pub use policy::{Approval, Policy, Seconds};
 pub use retired::Retired;
 pub use rollout_policy::{Amount, DisruptionBudget, Percent, RolloutPolicy, RolloutRule, WaveSpec};
 pub use rollout_words::{Promoted, RolloutWords, read_rollout, rollout_path};
+pub use secrets::{NotReadable, Secrets, is_secret_name, keys_of, secret_path};
 pub use selector::{Selector, Terms};
 pub use settings::Settings;
 pub use signers::{NotCounting, Signers, SigningRule};
@@ -74,8 +76,8 @@ pub use site::ForSites;
 pub use template::Names;
 pub use token::Token;
 pub use uses::{Named, Use, uses};
-pub(crate) use values::shown_value;
 pub use values::{Given, Setting, Values};
+pub(crate) use values::{shown_source, shown_value};
 pub use version::compare_versions;
 pub use windows::Windows;
 pub(crate) use windows::{is_overdue, talks_again};
@@ -95,6 +97,8 @@ pub struct Fleet {
     pub deployments: BTreeMap<DeploymentName, Arc<Deployment>>,
     /// The batch tokens that can be read, by their names.
     pub tokens: BTreeMap<String, Token>,
+    /// Values that are encrypted to devices.
+    pub secrets: Secrets,
     /// What persons said of rollouts, by their numbers; `None` where that can't be read.
     pub rollouts: BTreeMap<u32, Option<RolloutWords>>,
     /// What has a name but can't be used.
@@ -180,8 +184,9 @@ pub fn read_on(files: &[SourceFile], threads: usize) -> Reading {
     problems.extend(signers.and_then(|file| Signers::read(file).err()).unwrap_or_default());
     let tokens = token::read_all(&files, &mut problems);
     let rollouts = rollout_words::read_all(&files, &mut problems);
+    let secrets = Secrets::read(&files, &mut problems);
     let (devices, deployments, broken) = parts.join(settings.as_ref(), &mut problems);
-    let fleet = settings.map(|settings| Fleet { settings, devices, deployments, tokens, rollouts, broken });
+    let fleet = settings.map(|settings| Fleet { settings, devices, deployments, tokens, secrets, rollouts, broken });
     Reading { fleet, problems: sorted(problems) }
 }
 

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use repo_model::envelope::ValueFrom;
+use repo_model::Digest;
+use repo_model::envelope::{ValueFrom, ValueSource};
 use repo_model::text;
 use repo_model::value::ParamValue;
 use repo_model::yaml::{Field, Reader, Value};
@@ -28,6 +29,8 @@ pub enum Setting {
     Template(Template),
     /// The name of a file on the device that holds it.
     DeviceFile(String),
+    /// The name of a secret of the fleet, which is encrypted to each device's key.
+    Encrypted(String),
 }
 
 impl Setting {
@@ -44,6 +47,7 @@ impl Setting {
                 format!("[{}]", items.iter().map(item).collect::<Vec<_>>().join(","))
             }
             Self::DeviceFile(name) => format!("{{valueFrom: {{deviceFile: {}}}}}", quoted(name)),
+            Self::Encrypted(name) => format!("{{valueFrom: {{encrypted: {}}}}}", quoted(name)),
         };
         text::json(&yaml)
     }
@@ -54,6 +58,14 @@ pub(crate) fn shown_value(value: &ParamValue) -> String {
     match value {
         ParamValue::String(text) => quoted(text),
         other => other.text(),
+    }
+}
+
+/// Where a value is that only the device knows, in words; an encrypted one is told apart by its digest.
+pub(crate) fn shown_source(source: &ValueSource) -> String {
+    match source {
+        ValueSource::DeviceFile(name) => format!("file {name} of the device"),
+        ValueSource::Encrypted(text) => format!("encrypted value {}", &Digest::of(text.as_bytes()).hex()[..12]),
     }
 }
 
@@ -88,12 +100,18 @@ fn setting(field: Field<'_>) -> Option<Setting> {
 }
 
 fn value_from(reader: &mut Reader<'_>) -> Option<Setting> {
-    reader.required("deviceFile", |field| {
-        let name = field.clone().string()?;
-        if ValueFrom::is_bare(&name) {
-            return Some(Setting::DeviceFile(name));
-        }
-        let rule = "write 1 to 100 letters, digits and `. _ -`, the first a letter or digit";
-        field.fail_hint(format!("`{name}` is not the bare name of a file"), rule)
-    })
+    if reader.has("encrypted") {
+        reader.refuse("deviceFile", "stands beside `encrypted`: the value is from one of them");
+        return reader.required("encrypted", |field| bare(field, "name of a secret")).map(Setting::Encrypted);
+    }
+    reader.required("deviceFile", |field| bare(field, "bare name of a file")).map(Setting::DeviceFile)
+}
+
+fn bare(field: Field<'_>, what: &str) -> Option<String> {
+    let name = field.clone().string()?;
+    if ValueFrom::is_bare(&name) {
+        return Some(name);
+    }
+    let rule = "write 1 to 100 letters, digits and `. _ -`, the first a letter or digit";
+    field.fail_hint(format!("`{name}` is not the {what}"), rule)
 }

@@ -10,7 +10,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::trust_files;
-use crate::fleet::shown_value;
+use crate::fleet::{shown_source, shown_value};
 use crate::render::{Rendered, RenderedDeployment};
 
 /// Something that has another value than before.
@@ -211,7 +211,7 @@ fn shown_parameters(
     });
     let from_device = from_device.iter().map(|(name, one)| {
         let targets = one.targets.iter().map(|target| format!("{} in {:?}", target.pointer, target.components));
-        (name.clone(), (format!("file {} of the device", one.device_file), targets.collect::<Vec<_>>().join(", ")))
+        (name.clone(), (shown_source(&one.source), targets.collect::<Vec<_>>().join(", ")))
     });
     literal.chain(from_device).collect()
 }

@@ -16,8 +16,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use repo_model::desired::{Assembled, Desired, Document, assemble};
 use repo_model::envelope::{
-    APPROVAL, ApprovalPolicy, DEPENDS_ON, DRIFT, DRIFT_IGNORE, DeploymentPolicy, DevicePolicy, Envelope,
-    EnvelopeDeployment, EnvelopeDevice, Feature, LAYOUT, SUSPENDED, WINDOWS,
+    APPROVAL, ApprovalPolicy, DEPENDS_ON, DRIFT, DRIFT_IGNORE, DeploymentPolicy, DevicePolicy, ENCRYPTED_VALUES,
+    Envelope, EnvelopeDeployment, EnvelopeDevice, Feature, LAYOUT, SUSPENDED, WINDOWS,
 };
 use repo_model::margo::Component;
 use repo_model::problem::Problems;
@@ -172,6 +172,8 @@ impl Target {
         let drifting = uses(|policy| !policy.drift.is_heal());
         let ignoring = uses(|policy| !policy.drift_ignore.is_empty());
         let windows = self.policy.windows.is_some() || uses(|policy| policy.windows.is_some());
+        let mut values = self.deployments.values().flat_map(|one| one.values_from.values());
+        let encrypted = values.any(|from| from.encrypted().is_some());
         let asks = |said: Option<ApprovalPolicy>| said.is_some_and(|word| word != ApprovalPolicy::None);
         let approval = asks(self.policy.approval) || self.deployments.values().any(|one| asks(one.policy.approval));
         let all = [
@@ -179,6 +181,7 @@ impl Target {
             dependent.then_some(DEPENDS_ON),
             drifting.then_some(DRIFT),
             ignoring.then_some(DRIFT_IGNORE),
+            encrypted.then_some(ENCRYPTED_VALUES),
             suspended.then_some(SUSPENDED),
             windows.then_some(WINDOWS),
         ];

@@ -293,6 +293,8 @@ impl<'a> InputDigests<'a> {
         text.extend(self.common.as_bytes());
         let meant = self.fleet.deployments.iter().filter(|(_, deployment)| deployment.is_for(device));
         meant.filter_map(|(name, _)| self.deployments.get(name)).for_each(|digest| text.extend(digest.as_bytes()));
+        let secrets = self.fleet.secrets.all_of(&device.id);
+        secrets.for_each(|secret| text.extend(format!("{secret:?}").into_bytes()));
         Digest::of(&text)
     }
 }

@@ -7,7 +7,7 @@ use std::cell::LazyCell;
 use std::collections::BTreeMap;
 
 use repo_model::DeploymentId;
-use repo_model::envelope::{ValueFrom, ValueTarget};
+use repo_model::envelope::{ValueFrom, ValueSource, ValueTarget};
 use repo_model::margo::deployment::Dialect;
 use repo_model::margo::{ApplicationDeployment, Parameter, Target};
 use repo_model::problem::{Problem, Problems};
@@ -15,7 +15,7 @@ use repo_model::value::ParamValue;
 
 use super::{Facts, Locks, Work, profiles};
 use crate::fleet::schema::{self, Breach};
-use crate::fleet::{Device, Fleet, Layers, Names, Profile, Setting, shown_value};
+use crate::fleet::{Device, Fleet, Layers, Names, NotReadable, Place, Profile, Setting, shown_value};
 
 /// The documents of a device as far as nothing is wrong with them, each of the profile that the device gets if nothing is
 /// known of what it has.
@@ -28,7 +28,7 @@ pub(super) struct Written<'a> {
     /// What it is made of.
     pub(super) profile: &'a Profile,
     pub(super) document: ApplicationDeployment,
-    /// The values that stay on the device, by parameter.
+    /// The values that only the device knows, by parameter.
     pub(super) values_from: BTreeMap<String, ValueFrom>,
 }
 
@@ -79,7 +79,7 @@ impl Work<'_> {
         Ok(Written { profile, document, values_from })
     }
 
-    /// The values that the document carries, and those that stay on the device.
+    /// The values that the document carries, and those that only the device knows.
     fn values(&self, profile: &Profile) -> Result<Values, Problems> {
         let (mut literal, mut from_device, mut problems) = (BTreeMap::new(), BTreeMap::new(), Problems::default());
         let layers = self.fleet.layers(self.deployment, self.device);
@@ -89,10 +89,10 @@ impl Work<'_> {
                 Ok(Some(Value::Literal(value))) => {
                     literal.insert(name.clone(), Parameter { value, targets: targets.clone() });
                 }
-                Ok(Some(Value::DeviceFile(device_file))) => {
+                Ok(Some(Value::FromDevice(source))) => {
                     let targets = targets.iter().cloned();
                     let targets = targets.map(|Target { pointer, components }| ValueTarget { pointer, components });
-                    from_device.insert(name.clone(), ValueFrom { device_file, targets: targets.collect() });
+                    from_device.insert(name.clone(), ValueFrom { source, targets: targets.collect() });
                 }
                 // Without value and default it is left out.
                 Ok(None) => {}
@@ -126,7 +126,8 @@ impl Work<'_> {
         }
         match &given.setting {
             Setting::Literal(value) => Ok(Some(Value::Literal(value.clone()))),
-            Setting::DeviceFile(name) => Ok(Some(Value::DeviceFile(name.clone()))),
+            Setting::DeviceFile(name) => Ok(Some(Value::FromDevice(ValueSource::DeviceFile(name.clone())))),
+            Setting::Encrypted(name) => self.encrypted(name, &given.place).map(Some),
             Setting::Template(template) => {
                 let value = template.fill(names)?;
                 match rule.map_or(Ok(()), |rule| schema::check(&rule.schema, &value)) {
@@ -140,13 +141,27 @@ impl Work<'_> {
             }
         }
     }
+
+    /// A secret's value for this device, still encrypted. Before anything is about to be published it is only a doubt that there is
+    /// none: devices come and get new keys whoever changes the fleet.
+    fn encrypted(&self, name: &str, place: &Place) -> Result<Value, Problem> {
+        match self.fleet.secrets.of(name, self.device) {
+            Ok(armor) => Ok(Value::FromDevice(ValueSource::Encrypted(armor.to_owned()))),
+            Err(why) => {
+                let problem = place.problem(format!("the secret `{name}` {}", why.text()));
+                let problem = problem.hint(format!("give its value: `secret set {name}`"));
+                let is_due = self.facts.is_asked() && why != NotReadable::NotEnrolled;
+                Err(if is_due { problem } else { problem.warning() })
+            }
+        }
+    }
 }
 
-/// The values that the document carries, and those that stay on the device.
+/// The values that the document carries, and those that only the device knows.
 type Values = (BTreeMap<String, Parameter>, BTreeMap<String, ValueFrom>);
 
 /// A value as it goes to the device.
 enum Value {
     Literal(ParamValue),
-    DeviceFile(String),
+    FromDevice(ValueSource),
 }

@@ -210,7 +210,7 @@ pub(crate) fn operator(commit: &Commit, operators: &BTreeSet<PublicKey>) -> Opti
 /// The fleet's files as they lie in the work tree, for checks before a commit.
 pub fn work_tree(root: &Path) -> Result<Vec<SourceFile>, SourceError> {
     let mut files = Vec::new();
-    for part in [SETTINGS, SIGNERS, "applications", "devices", "deployments", "rollouts", "tokens"] {
+    for part in [SETTINGS, SIGNERS, "applications", "devices", "deployments", "rollouts", "secrets", "tokens"] {
         walk(root, part, &mut files)?;
     }
     Ok(files)

@@ -200,6 +200,7 @@ fn prepare(lab: &Lab, fleet: &Path) {
     }
     lab.run_in(fleet, &["device", "add", "spare-01", "--label", "site=linz"]).good();
     fs::write(fleet.join("press-03.json"), "{}").unwrap();
+    fs::write(fleet.join("token.txt"), "a token\n").unwrap();
     fs::write(fleet.join("devices.csv"), "id,site\npress-11,graz\npress-12,linz\n").unwrap();
     rollouts::remember(&Home::at(lab.dir().join("my-fleet.wfm")), 12, Phase::Stopped, &["press-01", "press-02"]);
     wait(lab, fleet);
@@ -361,6 +362,7 @@ fn every_command_that_prints_has_json() {
         (&["rollout", "list"], "/rollouts/0/state"),
         (&["rollout", "show", "12"], "/devices/press-01/state"),
         (&["rollout", "pause", "12"], "/words/paused"),
+        (&["secret", "list"], "/secrets"),
         (&["device", "label", "press-01", "ring=canary"], "/devices/0/file"),
         (&["device", "retire", "press-01"], "/retired"),
     ];

@@ -19,6 +19,7 @@ mod device_history;
 mod device_list;
 mod doubts;
 mod emergency;
+mod encrypted;
 mod exit_codes;
 mod explain;
 mod follow;

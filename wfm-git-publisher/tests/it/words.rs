@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use repo_model::desired::Desired;
-use repo_model::envelope::Lock;
+use repo_model::envelope::{Lock, ValueSource};
 use repo_model::problem::Problems;
 use repo_model::value::ParamValue;
 use repo_model::{Digest, FileTree};
@@ -277,7 +277,8 @@ fn a_file_of_the_device_may_be_the_value_of_a_group_and_of_the_defaults() {
         let literal = one.document.parameters.get("text").map(|one| one.value.text());
         let file = one.envelope.values_from.get("text").map(|from| {
             assert_eq!((from.targets[0].pointer.as_str(), from.targets[0].components.len()), ("TEXT", 1));
-            from.device_file.clone()
+            let ValueSource::DeviceFile(name) = &from.source else { panic!("{from:?}") };
+            name.clone()
         });
         (literal, file)
     };

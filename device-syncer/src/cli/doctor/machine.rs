@@ -134,7 +134,7 @@ fn complaint(path: &Path, found: &fs::Metadata) -> Option<Row> {
 fn secret_files(home: &Home) -> Vec<PathBuf> {
     let mut files = vec![home.root().to_owned(), home.key(), home.hmac_key(), home.ssh_key(), home.account()];
     files.extend([home.certificate(), home.next_certificate()]);
-    files.extend([home.next_key(), home.rekey(), home.next_ssh_key(), home.old_ssh_key()]);
+    files.extend([home.next_key(), home.old_key(), home.rekey(), home.next_ssh_key(), home.old_ssh_key()]);
     let Ok(settings) = Settings::read(home) else { return files };
     files.extend(settings.host.secrets.iter().cloned());
     files.extend(settings.host.client_certificate.iter().map(|one| one.key.clone()));

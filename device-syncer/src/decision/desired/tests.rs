@@ -2,7 +2,7 @@ use super::*;
 use crate::testing::id;
 use repo_model::DeploymentName;
 use repo_model::Digest;
-use repo_model::envelope::{Lock, ValueFrom, ValueTarget};
+use repo_model::envelope::{Lock, ValueFrom, ValueSource, ValueTarget};
 use repo_model::margo::deployment::ApplicationDeployment;
 
 const PARAMETERS: &str = "
@@ -81,7 +81,7 @@ fn envelope(components: &[&str]) -> EnvelopeDeployment {
 
 fn from_file(file: &str, variable: &str) -> ValueFrom {
     let target = ValueTarget { pointer: variable.to_owned(), components: vec!["x".parse().unwrap()] };
-    ValueFrom { device_file: file.to_owned(), targets: vec![target] }
+    ValueFrom { source: ValueSource::DeviceFile(file.to_owned()), targets: vec![target] }
 }
 
 fn resolve(document: &Document, envelope: &EnvelopeDeployment, secret: &str) -> Vec<DesiredComponent> {
@@ -100,7 +100,11 @@ fn resolve_on(
     envelope: &EnvelopeDeployment,
 ) -> Vec<DesiredComponent> {
     let admission = &Admission::default();
-    let values = DeviceValues { types, capabilities: None, read, hmac_key: b"key", admission };
+    let decrypt = |text: &str| match text.strip_prefix("encrypted ") {
+        Some(clear) => Ok(clear.to_owned()),
+        None => Err(Failure::new(ErrorCode::SecretUnreadable, "it is encrypted to other keys")),
+    };
+    let values = DeviceValues { types, capabilities: None, read, decrypt: &decrypt, hmac_key: b"key", admission };
     resolve_deployment(id("a"), document, envelope, &values).components
 }
 
@@ -162,6 +166,32 @@ fn a_value_from_a_device_file_is_secret_and_enters_the_digest_under_the_devices_
     let plain = compose("\n    password: {value: one, targets: [{pointer: PASSWORD, components: [x]}]}");
     let plain = resolve(&plain, &self::envelope(&["x", "y"]), "");
     assert_ne!(input(&plain[0]).input_digest, input(&one[0]).input_digest);
+}
+
+#[test]
+fn an_encrypted_value_is_secret_and_what_is_encrypted_anew_is_the_same() {
+    let with = |text: &str| {
+        let mut envelope = envelope(&["x", "y"]);
+        let from = from_file("", "PASSWORD");
+        envelope
+            .values_from
+            .insert("password".to_owned(), ValueFrom { source: ValueSource::Encrypted(text.to_owned()), ..from });
+        envelope
+    };
+    let one = resolve(&compose("{}"), &with("encrypted one"), "");
+    assert_eq!(variables(&one[0]).0["PASSWORD"], "one");
+    assert!(variables(&one[0]).1.contains("PASSWORD") && variables(&one[1]).1.is_empty());
+    let two = resolve(&compose("{}"), &with("encrypted two"), "");
+    assert_ne!(input(&one[0]).input_digest, input(&two[0]).input_digest);
+    let mut from_a_file = envelope(&["x", "y"]);
+    from_a_file.values_from.insert("password".to_owned(), from_file("db-password", "PASSWORD"));
+    let same = resolve(&compose("{}"), &from_a_file, "one");
+    assert_eq!(input(&one[0]).input_digest, input(&same[0]).input_digest, "where it is from doesn't count");
+    let other = resolve(&compose("{}"), &with("to others"), "");
+    assert_eq!(code(&other[0]), "secret-unreadable");
+    let message = &other[0].input.as_ref().unwrap_err().message;
+    assert_eq!(message, "parameter `password`: its encrypted value: it is encrypted to other keys");
+    assert!(other[1].input.is_ok());
 }
 
 #[test]

@@ -1,7 +1,7 @@
 use std::collections::BTreeSet;
 
 use repo_model::Digest;
-use repo_model::envelope::{ComponentLock, Lock};
+use repo_model::envelope::{ComponentLock, Lock, ValueFrom};
 use repo_model::margo::ProfileType;
 
 use super::*;
@@ -33,7 +33,7 @@ fn with_values<T>(make: impl FnOnce(&DeviceValues<'_>) -> T) -> T {
     let types = BTreeSet::from([ProfileType::Compose]);
     let read = |_: &str| Err(Failure::new(ErrorCode::ParameterInvalid, "no such file"));
     let admission = &Default::default();
-    make(&DeviceValues { types: &types, capabilities: None, read: &read, hmac_key: b"key", admission })
+    make(&DeviceValues { types: &types, capabilities: None, read: &read, decrypt: &read, hmac_key: b"key", admission })
 }
 
 /// The deployment in this version, as an envelope with `last-good` gives it.
@@ -213,4 +213,18 @@ fn what_ran_well_lasts_and_a_word_that_is_not_known_means_the_least_action() {
     assert!(DeviceState::of_remains(remains).good_sets.is_empty());
     let policy = serde_json::json!({"id": "a", "policy": {"onFailure": "later-word"}});
     assert_eq!(serde_json::from_value::<EnvelopeDeployment>(policy).unwrap().policy.on_failure, OnFailure::Hold);
+}
+
+#[test]
+fn a_good_set_whose_values_are_only_encrypted_anew_is_the_same_set_with_the_newer_ones() {
+    let (one, mut anew, mut state) = (set("1"), envelope("1"), DeviceState::default());
+    state.note_good(&one, &envelope("1"));
+    let from: ValueFrom =
+        serde_json::from_value(serde_json::json!({"encrypted": "to a new key", "targets": []})).unwrap();
+    anew.values_from.insert("password".to_owned(), from);
+    let known = |state: &DeviceState| state.good_sets[&one.id].inputs.envelope.clone();
+    state.note_encrypted_anew(&set("2"), &anew);
+    assert_eq!(known(&state), envelope("1"), "another set is another one's business");
+    state.note_encrypted_anew(&one, &anew);
+    assert_eq!(known(&state), anew);
 }

@@ -19,6 +19,7 @@ words! {
         DigestMismatch "digest-mismatch" "A file's bytes don't have the digest that is recorded for them."
         DeploymentInvalid "deployment-invalid" "The ApplicationDeployment can't be read."
         ParameterInvalid "parameter-invalid" "A parameter's value or target can't be used."
+        SecretUnreadable "secret-unreadable" "An encrypted value can't be read with the device's key."
         CapabilityMissing "capability-missing" "The device lacks what the deployment needs."
         ArtifactUnavailable "artifact-unavailable" "The component's package can't be fetched now."
         ArtifactInvalid "artifact-invalid" "The component's package is malformed or unsafe."
@@ -108,7 +109,7 @@ mod tests {
             assert_eq!(code.pascal_case(), words.collect::<String>());
             assert_eq!(ReportedCode::from(text.to_owned()), ReportedCode::Known(*code));
         }
-        assert_eq!(ErrorCode::TABLE.len(), 37);
+        assert_eq!(ErrorCode::TABLE.len(), 38);
         assert_eq!(ReportedCode::from("IEO-PULL".to_owned()).as_str(), "IEO-PULL");
     }
 

@@ -446,12 +446,25 @@ const GATE: &[Case] = &[
     ("a device file with a path, which is the component's own", None, |draft| {
         draft.described(|described| described["valuesFrom"]["password"]["deviceFile"] = "../secret".into());
     }),
+    ("an encrypted value that nobody can read, which is the component's own", None, |draft| encrypted(draft, false)),
+    ("a value from a file that is encrypted, too", Some("manifest-invalid"), |draft| encrypted(draft, true)),
 ];
 
 fn wrong_digest(entry: &mut Value) {
     let digest = Digest::of(b"other").to_string();
     let id = entry["deploymentId"].as_str().unwrap().to_owned();
     (entry["digest"], entry["url"]) = (digest.as_str().into(), format!("/api/v1/deployments/{id}/{digest}").into());
+}
+
+fn encrypted(draft: &mut Draft, keeps_file: bool) {
+    draft.envelope(|envelope| envelope["requires"] = json!(["encrypted-values"]));
+    draft.described(|described| {
+        let password = &mut described["valuesFrom"]["password"];
+        password["encrypted"] = "no age file".into();
+        if !keeps_file {
+            password.as_object_mut().unwrap().remove("deviceFile");
+        }
+    });
 }
 
 fn depends_on(draft: &mut Draft, names: &[&str]) {

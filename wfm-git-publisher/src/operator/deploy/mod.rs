@@ -14,4 +14,5 @@ pub use questions::{Question, questions};
 pub(super) use target::word as yaml_word;
 pub use target::{InvalidTarget, Target, selectors};
 pub use text::NewDeployment;
+pub(super) use write::link_in;
 pub use write::{DeployError, DeploymentFile};

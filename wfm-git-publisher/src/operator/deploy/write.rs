@@ -116,8 +116,7 @@ impl DeploymentFile {
 
 /// What lies at a path of the fleet; nothing above it may be a link.
 fn read(root: &Path, file: &str) -> Result<Option<String>, DeployError> {
-    let ends = file.match_indices('/').map(|(end, _)| end).chain([file.len()]);
-    if let Some(link) = ends.map(|end| &file[..end]).find(|part| root.join(part).is_symlink()) {
+    if let Some(link) = link_in(root, file) {
         return Err(DeployError::Link { path: link.to_owned() });
     }
     let path = root.join(file);
@@ -125,6 +124,12 @@ fn read(root: &Path, file: &str) -> Result<Option<String>, DeployError> {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
         read => Ok(read.map(Some).map_err(FileError::read(&path))?),
     }
+}
+
+/// The first part of a path of the fleet that is a link.
+pub(in crate::operator) fn link_in<'a>(root: &Path, file: &'a str) -> Option<&'a str> {
+    let ends = file.match_indices('/').map(|(end, _)| end).chain([file.len()]);
+    ends.map(|end| &file[..end]).find(|part| root.join(part).is_symlink())
 }
 
 impl DeployError {
