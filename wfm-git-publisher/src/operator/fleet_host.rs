@@ -178,8 +178,8 @@ impl FleetHost {
             None => self.filled()?,
         };
         let account = self.get(&agent, filled.as_ref(), "account")?;
-        let body = self.body(account)?;
-        let mut account: LoggedIn = serde_json::from_slice(&body).map_err(|_| self.no_interface(200))?;
+        let (status, body) = (account.status, self.body(account)?);
+        let mut account: LoggedIn = serde_json::from_slice(&body).map_err(|_| self.no_interface(status))?;
         if matches!(account.role, Role::Device | Role::Site) {
             return Err(FleetHostError::Role { user: account.user, role: account.role });
         }

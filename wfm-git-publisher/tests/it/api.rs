@@ -2,10 +2,12 @@
 #![allow(clippy::disallowed_methods, reason = "test data needs no syncing")]
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::Command;
 
 use jiff::Timestamp;
+use repo_testkit::foreign_host::{Answer, ForeignHost, Options};
 use repo_testkit::git;
 use serde_json::{Value, json};
 use wfm_git_host::accounts::{Role, Store};
@@ -15,7 +17,7 @@ use crate::host::{DEVICE, Login, Site, Stream, printed};
 use crate::hosted::hosted;
 use crate::reports::Reporter;
 use crate::rollouts;
-use crate::support::{Ran, SECOND};
+use crate::support::{Lab, Ran, SECOND};
 
 /// An operator at another machine, with a clone and git's own helper for credentials.
 pub(crate) struct Elsewhere {
@@ -36,7 +38,7 @@ impl Elsewhere {
     pub(crate) fn login(&self, secret: &str) -> Ran {
         let file = self.site.lab.dir().join("olga.secret");
         fs::write(&file, secret).unwrap();
-        fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
         let ca = self.site.ca.display().to_string();
         self.run(&["login", "--user", "olga", "--secret-file", file.to_str().unwrap(), "--ca-file", &ca])
     }
@@ -169,10 +171,49 @@ fn what_a_person_says_of_a_rollout_elsewhere_is_checked_at_the_host_and_is_a_com
     let said = there.run(&["rollout", "resume", "12"]).good();
     assert!(said.contains("stop 1 is lifted") && said.ends_with("Then: git push\n"), "{said}");
     assert!(there.run(&["device", "label", DEVICE, "ring=canary"]).good().ends_with("Then: git push\n"));
+    let line = format!("{} {DEVICE}", Lab::device_key("new-disk").public());
+    assert!(there.run(&["device", "enroll", DEVICE, &line, "--replace"]).good().ends_with("Then: git push\n"));
     there.push();
     let pushed = git::git(&there.site.lab.home.hosted_fleet(), &["show", "main:rollouts/12.yaml"]);
     assert!(pushed.contains("resumed: 1"), "{pushed}");
     assert!(there.run(&["rollout", "show", "12", "--output", "json"]).good().contains("\"resumed\": 1"));
+}
+
+#[test]
+fn a_host_that_answers_no_questions_is_told_from_others_and_no_host_steers_the_terminal() {
+    let fixed = |status, headers: &[&str], body: &str| {
+        let headers = headers.iter().map(|line| (*line).to_owned()).collect();
+        Some(Answer { status, headers, body: body.to_owned() })
+    };
+    let mut host =
+        ForeignHost::start(Options { answer: fixed(404, &[], "there is nothing here"), ..Options::default() });
+    let lab = Lab::new();
+    git::git(lab.dir(), &["clone", "--quiet", "fleet", "elsewhere"]);
+    let clone = lab.dir().join("elsewhere");
+    let secret = lab.dir().join("secret");
+    fs::write(&secret, "a-secret").unwrap();
+    fs::set_permissions(&secret, fs::Permissions::from_mode(0o600)).unwrap();
+    git::git(&clone, &["config", "credential.helper", "store"]);
+    let (url, ca) = (host.url(), host.ca().display().to_string());
+    let login = ["login", &url, "--user", "olga", "--secret-file", secret.to_str().unwrap(), "--ca-file", &ca];
+    let said = lab.run_in(&clone, &login).failed(1);
+    assert!(
+        said.contains("doesn't answer questions about a fleet (status 404)") && said.contains("0.3 or newer"),
+        "{said}"
+    );
+    host.set(|options| {
+        options.answer = fixed(200, &[], "{\"user\": \"dev\", \"role\": \"device\", \"expires\": null}")
+    });
+    assert!(lab.run_in(&clone, &login).failed(1).contains("only operators and auditors ask"));
+    host.set(|options| {
+        options.answer = fixed(200, &[], "{\"user\": \"olga\", \"role\": \"operator\", \"expires\": null}")
+    });
+    lab.run_in(&clone, &login).good();
+    let headers = ["Wfm-Exit-Code: 0", "Wfm-Notes: warning: %1b[2Jnothing"];
+    host.set(|options| options.answer = fixed(200, &headers, "all is well \u{1b}[31m"));
+    let ran = lab.run_in(&clone, &["status"]);
+    assert_eq!((ran.code, &*ran.out), (Some(0), "all is well \\u{1b}[31m\n"));
+    assert!(ran.err.ends_with("warning: \\u{1b}[2Jnothing\n"), "{}", ran.err);
 }
 
 /// The schema of an answer in the description.
