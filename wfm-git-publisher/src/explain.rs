@@ -16,7 +16,7 @@ use crate::fleet::{
     Approval, Choice, Deployment, Device, Fleet, Place, Policy, Retired, Seconds, Selector, Setting, Windows,
     shown_source, shown_value,
 };
-use crate::plan::Blocked;
+use crate::plan::{Blocked, Code};
 use crate::render::{Facts, Locks, Rendered, choose, render};
 
 pub use can_run::{Answer, CanRun, Deployed, KnownOfDevice, ProfileFit, can_run};
@@ -33,6 +33,8 @@ pub struct DeviceContext<'a> {
     pub locks: &'a Locks,
     /// The deployments that it would get anew, or otherwise than it has them.
     pub changes: BTreeSet<DeploymentName>,
+    /// Those that would be others, and that a guard holds back.
+    pub held: BTreeSet<DeploymentName>,
     /// What of it can't be published.
     pub blocked: Vec<Blocked>,
     /// Why nothing is known from its repository; absent if it can be used and believed.
@@ -206,9 +208,14 @@ fn of_device(context: &DeviceContext<'_>, broken: Vec<String>, is_asked: impl Fn
     }
 }
 
-/// Whether it keeps everything that is new from being published.
+/// Whether it is told of the device as a whole.
 fn is_of_all(blocked: &Blocked) -> bool {
-    blocked.deployment.is_none() || blocked.code.is_of_guard()
+    blocked.deployment.is_none() || blocked.code.is_of_all()
+}
+
+/// Whether it keeps everything that is new from being published; a guard about removals keeps back only those.
+fn holds_all(blocked: &Blocked) -> bool {
+    is_of_all(blocked) && blocked.code != Code::RemovalsGuarded
 }
 
 fn policy(fleet: &Fleet, device: &Device) -> Vec<PolicyExplained> {
@@ -304,7 +311,8 @@ fn explain_deployment(
         one.deployment.as_ref() == Some(&deployment.id) && !is_of_all(one) && !one.is_shown_as_problem()
     };
     let blocked: Vec<_> = context.blocked.iter().filter(own).cloned().collect();
-    let is_held = context.changes.contains(&deployment.id) && context.blocked.iter().any(is_of_all);
+    let is_held = context.held.contains(&deployment.id)
+        || context.changes.contains(&deployment.id) && context.blocked.iter().any(holds_all);
     DeploymentExplained {
         deployment: deployment.id.clone(),
         deployment_id: id,

@@ -70,6 +70,15 @@ pub enum Code {
 }
 
 impl Code {
+    pub fn of_guard(guarded: &Guarded) -> Self {
+        match guarded {
+            Guarded::Removals { .. } | Guarded::FleetRemovals { .. } => Self::RemovalsGuarded,
+            Guarded::Replaced { .. } => Self::ReplacementGuarded,
+            Guarded::NotKept(_) => Self::NotKept,
+            Guarded::TooOld { .. } => Self::SyncerTooOld,
+        }
+    }
+
     pub const ALL: [Self; 16] = [
         Self::ArtifactUnavailable,
         Self::KeyChanged,
@@ -111,9 +120,9 @@ impl Code {
         }
     }
 
-    /// Whether a guard says so, for which all that is new for the device waits.
-    pub fn is_of_guard(self) -> bool {
-        matches!(self, Self::RemovalsGuarded | Self::ReplacementGuarded | Self::NotKept | Self::SyncerTooOld)
+    /// Whether all that is new for the device waits for it, whatever else it is about.
+    pub fn is_of_all(self) -> bool {
+        matches!(self, Self::NotKept | Self::SyncerTooOld)
     }
 
     /// Whether somebody has to correct something; else it may come right by itself.
@@ -159,14 +168,9 @@ impl Blocked {
         Self { deployment: Some(deployment.clone()), ..self }
     }
 
-    /// Nothing new is published for a device, because a person has to allow it, or it is too old.
+    /// Something isn't published for a device, because a person has to allow it, or it is too old.
     pub fn of_guard(device: &DeviceId, guarded: &Guarded) -> Self {
-        let code = match guarded {
-            Guarded::Removals { .. } | Guarded::FleetRemovals { .. } => Code::RemovalsGuarded,
-            Guarded::Replaced { .. } => Code::ReplacementGuarded,
-            Guarded::NotKept(_) => Code::NotKept,
-            Guarded::TooOld { .. } => Code::SyncerTooOld,
-        };
+        let code = Code::of_guard(guarded);
         let blocked = Self { hint: Some(guarded.hint()), ..Self::new(code, guarded.to_string()) };
         match guarded {
             Guarded::Replaced { new: name, .. } | Guarded::NotKept(name) => blocked.on(device).about(name),

@@ -1,12 +1,12 @@
 //! What a person has to allow before it is done, and what a device is too old for.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use repo_model::DeploymentName;
 use repo_model::envelope::Feature;
 
 use super::{ChangeKind, DevicePlan};
-use crate::fleet::Guards;
+use crate::fleet::{Guards, counted};
 
 /// What a person allowed for this run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -21,7 +21,7 @@ pub struct Allowed {
     pub clock: bool,
 }
 
-/// Why nothing is published for a device although something differs.
+/// Why something isn't published for a device although it differs.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Guarded {
     /// Too much would go from the device.
@@ -35,9 +35,14 @@ pub enum Guarded {
         percent: u8,
     },
     /// Too much would go from the fleet.
-    #[error("{removed} of the {of} deployments on all devices would be removed, and the guard is {percent} %")]
+    #[error(
+        "{removed} of the {of} deployments on all devices would be removed, and the guard is {percent} %{}",
+        counts(names)
+    )]
     FleetRemovals {
         removed: usize,
+        /// What would go, each from so many devices; none where that isn't known.
+        names: BTreeMap<DeploymentName, usize>,
         /// Of so many that there are now.
         of: usize,
         /// The share that the guard lets go.
@@ -82,21 +87,43 @@ fn listed(names: &[DeploymentName]) -> String {
     names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
 }
 
+fn counts(names: &BTreeMap<DeploymentName, usize>) -> String {
+    let all: Vec<_> = names.iter().map(|(name, devices)| format!("`{name}` on {}", counted(*devices))).collect();
+    if all.is_empty() { String::new() } else { format!(": {}", all.join(", ")) }
+}
+
 /// The reason why nothing is removed from any device, if that is too much of what there is on all of them.
 pub fn of_fleet(guards: &Guards, allowed: Allowed, removed: usize, of: usize) -> Option<Guarded> {
-    let (limit, percent) = (guards.fleet, guards.fleet.percent);
-    (!allowed.removals && limit.is_passed(removed, of)).then_some(Guarded::FleetRemovals { removed, of, percent })
+    let (limit, percent, names) = (guards.fleet, guards.fleet.percent, BTreeMap::new());
+    (!allowed.removals && limit.is_passed(removed, of)).then_some(Guarded::FleetRemovals {
+        removed,
+        names,
+        of,
+        percent,
+    })
 }
 
 impl DevicePlan {
-    /// How many of the device's deployments would go, but for those about which guards were `asked` before.
-    pub fn removed(&self, asked: &BTreeSet<DeploymentName>) -> usize {
-        self.removals(asked).count()
-    }
-
-    fn removals(&self, asked: &BTreeSet<DeploymentName>) -> impl Iterator<Item = &DeploymentName> {
+    /// The device's deployments that would go, but for those about which guards were `asked` before.
+    pub fn removals(&self, asked: &BTreeSet<DeploymentName>) -> impl Iterator<Item = &DeploymentName> {
         let removed = self.changes.iter().filter(|change| change.kind == ChangeKind::Remove).map(|change| &change.name);
         removed.filter(|name| !asked.contains(*name))
+    }
+
+    /// What a guard holds back of this: the deployments that it is about, and what would come in their place. None where it is
+    /// about the device as a whole.
+    pub fn held_by(&self, guarded: &Guarded, asked: &BTreeSet<DeploymentName>) -> BTreeSet<DeploymentName> {
+        let mut names: BTreeSet<_> = match guarded {
+            Guarded::Removals { names, .. } => names.iter().cloned().collect(),
+            Guarded::FleetRemovals { .. } => self.removals(asked).cloned().collect(),
+            Guarded::Replaced { old, new } => [old.clone(), new.clone()].into(),
+            Guarded::NotKept(_) | Guarded::TooOld { .. } => BTreeSet::new(),
+        };
+        let replaces = |old: &Option<DeploymentName>| old.as_ref().is_some_and(|old| names.contains(old));
+        let new: Vec<_> =
+            self.changes.iter().filter(|one| replaces(&one.replaces)).map(|one| one.name.clone()).collect();
+        names.extend(new);
+        names
     }
 
     /// The first reason why this isn't carried out without a person. `version` is what the device's syncer says it is, and

@@ -48,7 +48,7 @@ pub struct DevicePlan {
     pub present: usize,
     /// What changes in its deployments, in the order of their ids.
     pub changes: Vec<Change>,
-    /// What would change, too, and is held back by a rollout, or waits for what is; in the same order.
+    /// What would change, too, and is held back by a rollout or a guard, or waits for what is; in the same order.
     pub held: Vec<Change>,
     /// What changes around them: policy, keys, trust.
     pub settings: Vec<Difference>,
@@ -75,6 +75,8 @@ pub struct Change {
     pub unresolved: BTreeSet<Artifact>,
     /// The deployment of the same application whose place it takes.
     pub replaces: Option<DeploymentName>,
+    /// The guard that holds it back; absent where none does.
+    pub guard: Option<Code>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -87,7 +89,7 @@ pub enum ChangeKind {
 
 impl Change {
     fn new(kind: ChangeKind, name: &DeploymentName, id: DeploymentId, differences: Vec<Difference>) -> Self {
-        Self { kind, name: name.clone(), id, differences, unresolved: BTreeSet::new(), replaces: None }
+        Self { kind, name: name.clone(), id, differences, unresolved: BTreeSet::new(), replaces: None, guard: None }
     }
 }
 

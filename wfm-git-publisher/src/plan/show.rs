@@ -69,11 +69,16 @@ pub fn summary(all: &[Shown]) -> String {
     });
     let waiting = count(|shown| matches!(shown, Shown::NotEnrolled(_)));
     let retired = count(|shown| matches!(shown, Shown::Retired(_)));
-    let held = count(|shown| matches!(shown, Shown::Plan(plan, _) if !plan.held.is_empty()));
+    let held = count(|shown| matches!(shown, Shown::Plan(plan, _) if plan.held.iter().any(|one| one.guard.is_none())));
+    let guarded =
+        count(|shown| matches!(shown, Shown::Plan(plan, _) if plan.held.iter().any(|one| one.guard.is_some())));
     let left = all.len() - changed - same - waiting - retired - gone;
     let _ = write!(text, "{} to change, {same} unchanged", counted(changed));
     if held > 0 {
         let _ = write!(text, ", {held} held back by rollouts");
+    }
+    if guarded > 0 {
+        let _ = write!(text, ", {guarded} held back by guards");
     }
     if waiting > 0 {
         let _ = write!(text, ", {waiting} not enrolled");
@@ -121,11 +126,18 @@ fn device_json(shown: &Shown) -> Value {
             "lagsBehind": plan.lags_behind,
             "deployments": plan.changes.iter().map(change_json).collect::<Vec<_>>(),
             "settings": plan.settings,
-            "heldBack": plan.held.iter().map(change_json).collect::<Vec<_>>(),
+            "heldBack": plan.held.iter().map(held_json).collect::<Vec<_>>(),
             "blocked": blocked,
             "kept": plan.kept.iter().map(DeploymentName::as_str).collect::<Vec<_>>(),
         }),
     }
+}
+
+/// A change that is held back, with the guard that does it; `null` where that is a rollout.
+fn held_json(change: &Change) -> Value {
+    let mut json = change_json(change);
+    json["guard"] = json!(change.guard);
+    json
 }
 
 fn change_json(change: &Change) -> Value {

@@ -21,7 +21,7 @@ pub enum StatementKind {
     First,
     Added,
     Setting,
-    /// A rollout holds it back.
+    /// A rollout or a guard holds it back.
     Held,
     /// A deployment is left as it is.
     Kept,
@@ -64,13 +64,13 @@ impl Statement {
             ChangeKind::Change => (StatementKind::Changed, '~'),
             ChangeKind::Remove => (StatementKind::Removed, '-'),
         };
-        let replaces = change.replaces.as_ref().map(|old| format!(" (replaces {old}: data not carried)"));
-        let line = format!("{sign} {}{}", change.name, replaces.unwrap_or_default());
+        let line = format!("{sign} {}{}", change.name, replaces(change));
         Self { details: details(change), ..Self::new(kind, line) }
     }
 
     fn of_held(change: &Change) -> Self {
-        let line = format!("= {}: held back: {}", change.name, change.kind.as_str());
+        let by = change.guard.map(|code| format!(" by a guard ({code})")).unwrap_or_default();
+        let line = format!("= {}: held back{by}: {}{}", change.name, change.kind.as_str(), replaces(change));
         Self { details: details(change), ..Self::new(StatementKind::Held, line) }
     }
 
@@ -82,6 +82,11 @@ impl Statement {
         let hint = hint.iter().map(|hint| Detail { what: None, text: text::line(hint) });
         Self { details: hint.collect(), ..Self::new(StatementKind::Refused, line) }
     }
+}
+
+/// What it takes the place of, if it does.
+fn replaces(change: &Change) -> String {
+    change.replaces.as_ref().map(|old| format!(" (replaces {old}: data not carried)")).unwrap_or_default()
 }
 
 fn details(change: &Change) -> Vec<Detail> {

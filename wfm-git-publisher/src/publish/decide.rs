@@ -4,7 +4,7 @@
 //! doesn't hold is made from it mechanically when it is carried out: serials, bytes, commits, and the proof of freshness
 //! of a tip that stays.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 use repo_model::problem::{Problem, Problems};
@@ -17,7 +17,7 @@ use super::known::KnownDevice;
 use super::up_to_date::{InputDigests, UpToDate};
 use crate::fleet::{Device, Fleet};
 use crate::mirror::RECLAIMED;
-use crate::plan::{self, Allowed, Blocked, Change, DevicePlan};
+use crate::plan::{self, Allowed, Blocked, Change, Code, DevicePlan, Guarded};
 use crate::render::{Artifact, Documents, Facts, Locks, Rendered, render_with, with_published};
 use crate::repos::{BY_CAPABILITIES, Claim, Published};
 
@@ -55,8 +55,8 @@ pub(super) struct DeviceDecision {
     pub(super) device: DeviceId,
     /// How many deployments its tip has.
     pub(super) present: usize,
-    /// How many of them go, if nothing refuses that.
-    pub(super) removed: usize,
+    /// Those of them that go, if nothing refuses that.
+    pub(super) removed: BTreeSet<DeploymentName>,
     /// Whether it has no verified tip yet.
     pub(super) is_new: bool,
     /// Whether it will have everything that the fleet says, and nobody needs to know anything about it.
@@ -67,8 +67,10 @@ pub(super) struct DeviceDecision {
     pub(super) plan: Option<Box<DevicePlan>>,
     /// What is done, or why nothing new is.
     pub(super) step: Result<Step, DeviceError>,
-    /// What of its deployments can't be published, but for what refuses everything.
+    /// What of its deployments can't be published, but for what refuses everything, and for guards.
     pub(super) blocked: Vec<Blocked>,
+    /// Guards that hold some of its deployments back; the others go on.
+    pub(super) guards: Vec<Guarded>,
     /// By which waves of rollouts it gets what changes.
     pub(super) released: Vec<ReleasedBy>,
     /// What is wrong with what is meant for it.
@@ -103,17 +105,17 @@ pub(super) struct NewState {
     pub(super) continues: Option<Published>,
 }
 
-impl FleetPlan {
-    /// Puts the devices' decisions together. All removals are refused if they are too many for the fleet; whoever loses
-    /// nothing gets what is new.
-    pub(super) fn of(inputs: &Inputs<'_>, mut devices: Vec<DeviceDecision>) -> Self {
-        let removed = devices.iter().map(DeviceDecision::removals).sum();
-        let present = devices.iter().map(|one| one.present).sum();
-        if let Some(refused) = plan::of_fleet(&inputs.fleet.settings.guards, inputs.allowed, removed, present) {
-            let losing = devices.iter_mut().filter(|one| one.removals() > 0);
-            losing.for_each(|one| one.step = Err(refused.clone().into()));
+/// Why nothing may be removed from any device, if these decisions remove too much from all of them together.
+pub(super) fn fleet_guard(inputs: &Inputs<'_>, devices: &[DeviceDecision]) -> Option<Guarded> {
+    let mut names = BTreeMap::new();
+    devices.iter().flat_map(DeviceDecision::removals).for_each(|name| *names.entry(name.clone()).or_default() += 1);
+    let removed = names.values().sum();
+    let present = devices.iter().map(|one| one.present).sum();
+    match plan::of_fleet(&inputs.fleet.settings.guards, inputs.allowed, removed, present)? {
+        Guarded::FleetRemovals { removed, of, percent, .. } => {
+            Some(Guarded::FleetRemovals { removed, names, of, percent })
         }
-        Self { devices }
+        other => Some(other),
     }
 }
 
@@ -122,13 +124,14 @@ impl DeviceDecision {
         Self {
             device: device.clone(),
             present: 0,
-            removed: 0,
+            removed: BTreeSet::new(),
             is_new: false,
             is_complete: false,
             awaits: false,
             plan: None,
             step,
             blocked: Vec::new(),
+            guards: Vec::new(),
             released: Vec::new(),
             problems: Problems::default(),
             warnings: Problems::default(),
@@ -148,26 +151,29 @@ impl DeviceDecision {
         Self { present: known.deployments, is_complete: true, awaits, ..Self::new(device, Ok(step)) }
     }
 
-    /// How many deployments go from it by this decision.
-    fn removals(&self) -> usize {
-        match &self.step {
-            Ok(Step::Publish(_)) => self.removed,
-            _ => 0,
-        }
+    /// The deployments that go from it by this decision.
+    pub(super) fn removals(&self) -> impl Iterator<Item = &DeploymentName> {
+        self.removed.iter().filter(|_| matches!(self.step, Ok(Step::Publish(_))))
     }
 
     /// What of it can't be published, with what refuses everything.
     pub(super) fn all_blocked(&self) -> Vec<Blocked> {
         let refused = match &self.step {
-            Err(DeviceError::Guarded(guarded)) => Some(Blocked::of_guard(&self.device, guarded)),
+            Err(DeviceError::Guarded(guarded)) => Some(guarded),
             _ => None,
         };
-        self.blocked.iter().cloned().chain(refused).collect()
+        let guards = self.guards.iter().chain(refused).map(|guarded| Blocked::of_guard(&self.device, guarded));
+        self.blocked.iter().cloned().chain(guards).collect()
     }
 }
 
-/// Decides what is done for a device by what is known of it.
-pub(super) fn decide(inputs: &Inputs<'_>, id: &DeviceId, known: &mut KnownDevice<'_>) -> DeviceDecision {
+/// Decides what is done for a device by what is known of it. `guard` holds back whatever would go from it.
+pub(super) fn decide(
+    inputs: &Inputs<'_>,
+    id: &DeviceId,
+    known: &mut KnownDevice<'_>,
+    guard: Option<&Guarded>,
+) -> DeviceDecision {
     let decision = DeviceDecision { present: known.present(), ..DeviceDecision::new(id, Ok(Step::Keep)) };
     let decision = DeviceDecision { is_new: known.tip.is_none(), ..decision };
     match inputs.fleet.devices.get(id) {
@@ -175,7 +181,9 @@ pub(super) fn decide(inputs: &Inputs<'_>, id: &DeviceId, known: &mut KnownDevice
             DeviceDecision { step: Ok(Step::Retired), present: 0, ..decision }
         }
         // One that lost its keys still gets a state that says so, because its word counts no more.
-        Some(device) if device.is_enrolled() || known.tip.is_some() => of_enrolled(inputs, device, known, decision),
+        Some(device) if device.is_enrolled() || known.tip.is_some() => {
+            of_enrolled(inputs, (device, guard), known, decision)
+        }
         Some(_) => DeviceDecision { step: Ok(Step::NotEnrolled), ..decision },
         None => {
             let broken = inputs.fleet.broken.devices.contains(id).then(|| Blocked::of_broken_device(id));
@@ -190,48 +198,78 @@ pub(super) struct Compared {
     pub(super) plan: DevicePlan,
     /// What of its deployments can't be published, but for what refuses everything.
     pub(super) blocked: Vec<Blocked>,
+    /// Guards that hold some of its deployments back, which stay as they are.
+    pub(super) guards: Vec<Guarded>,
     /// The guard that refuses everything for this device; absent if none does.
-    pub(super) guarded: Option<plan::Guarded>,
+    pub(super) guarded: Option<Guarded>,
 }
 
-/// Compares what a device shall have with what it has; the documents that its tip was read with are used up.
-pub(super) fn compare(inputs: &Inputs<'_>, device: &Device, known: &mut KnownDevice<'_>) -> Compared {
+/// Compares what a device shall have with what it has; the documents that its tip was read with are used up. What a guard
+/// names stays as it is, and so does what would go if the `fleet`'s guard is given; everything else is compared as if the fleet
+/// didn't ask for that.
+pub(super) fn compare(
+    inputs: &Inputs<'_>,
+    device: &Device,
+    known: &mut KnownDevice<'_>,
+    fleet: Option<&Guarded>,
+) -> Compared {
     let documents = std::mem::take(&mut known.documents);
-    let held = inputs.holds.of(&device.id);
-    let facts = Facts { held: Some(&held.deployments), ..known.facts() };
-    let planned = |documents: Documents<'_>, locks: &Locks| {
-        let rendered = render_with(documents, inputs.fleet, device, facts, locks);
+    let (by_rollouts, facts) = (inputs.holds.of(&device.id), known.facts());
+    let planned = |documents: Documents<'_>, locks: &Locks, held: &BTreeSet<DeploymentName>| {
+        let rendered = render_with(documents, inputs.fleet, device, Facts { held: Some(held), ..facts }, locks);
         let plan = plan::plan(&rendered, facts.parent, inputs.trust, &inputs.fleet.broken);
         (rendered, plan)
     };
-    let (mut rendered, mut plan) = planned(documents, inputs.locks);
+    let (mut rendered, mut plan) = planned(documents, inputs.locks, &by_rollouts.deployments);
     let tip = known.tip.as_ref().filter(|_| inputs.believes_tips && plan.is_unresolved());
-    if let Some(tip) = tip {
-        (rendered, plan) = planned(Documents::default(), &with_published(inputs.locks.clone(), &tip.desired));
+    let published = tip.map(|tip| with_published(inputs.locks.clone(), &tip.desired));
+    let locks = published.as_ref().unwrap_or(inputs.locks);
+    if published.is_some() {
+        (rendered, plan) = planned(Documents::default(), locks, &by_rollouts.deployments);
     }
+    let waits = plan.held.first().map(|change| change.name.clone());
+    let is_lost = by_rollouts.is_lost || known.numbers().lost().is_some();
+    let refused = by_rollouts.refused.clone().filter(|_| waits.is_some());
+    let (mut guards, mut guarded) = match is_lost {
+        true => (Vec::new(), refused.or_else(|| waits.map(Guarded::NotKept))),
+        false => (Vec::from_iter(refused), None),
+    };
+    let (limits, asked) = (&inputs.fleet.settings.guards, &by_rollouts.asked);
+    let next = |plan: &DevicePlan| {
+        let of_fleet = || fleet.filter(|_| plan.removals(asked).next().is_some()).cloned();
+        plan.guarded(limits, inputs.allowed, known.version(), asked).or_else(of_fleet)
+    };
+    let (mut held, mut codes) = (by_rollouts.deployments.clone(), BTreeMap::new());
+    while let (None, Some(guard)) = (&guarded, next(&plan)) {
+        let names = plan.held_by(&guard, asked);
+        // What was lost can't stay as it was.
+        if is_lost || names.is_subset(&held) {
+            guarded = Some(guard);
+            break;
+        }
+        codes.extend(names.iter().map(|name| (name.clone(), Code::of_guard(&guard))));
+        held.extend(names);
+        guards.push(guard);
+        (rendered, plan) = planned(Documents::default(), locks, &held);
+    }
+    plan.held.iter_mut().for_each(|change| change.guard = codes.get(&change.name).copied());
     let unresolved = |name: &_, artifact: &_| (inputs.unresolved)(&device.id, name, artifact);
     let blocked = plan::blocked(&plan, &inputs.fleet.broken, &unresolved);
-    let waits = plan.held.first().map(|change| change.name.clone());
-    let is_lost = || held.is_lost || known.numbers().lost().is_some();
-    let refused = held.refused.clone().filter(|_| waits.is_some());
-    let lost = refused.or_else(|| waits.filter(|_| is_lost()).map(plan::Guarded::NotKept));
-    let guarded = || plan.guarded(&inputs.fleet.settings.guards, inputs.allowed, known.version(), &held.asked);
-    let guarded = lost.or_else(guarded);
     // Of a plan that changes nothing it is the only thing to show.
     plan.lags_behind = known.numbers().lost().map(|lost| lost.serial).filter(|_| plan.is_empty());
-    Compared { rendered, plan, blocked, guarded }
+    Compared { rendered, plan, blocked, guards, guarded }
 }
 
 fn of_enrolled(
     inputs: &Inputs<'_>,
-    device: &Device,
+    (device, guard): (&Device, Option<&Guarded>),
     known: &mut KnownDevice<'_>,
     decision: DeviceDecision,
 ) -> DeviceDecision {
-    let Compared { plan, blocked, guarded, .. } = compare(inputs, device, known);
+    let Compared { plan, blocked, guards, guarded, .. } = compare(inputs, device, known, guard);
     // What goes with a device that is retired is no removal that anything guards.
-    let (present, removed) =
-        if plan.target.retired { (0, 0) } else { (decision.present, plan.removed(&inputs.holds.of(&device.id).asked)) };
+    let removed = || plan.removals(&inputs.holds.of(&device.id).asked).cloned().collect();
+    let (present, removed) = if plan.target.retired { (0, BTreeSet::new()) } else { (decision.present, removed()) };
     let (problems, awaits) = (plan.problems(), plan.is_unresolved() || !plan.held.is_empty());
     let (is_kept, splits_replacement) = (!plan.kept.is_empty(), plan.splits_replacement());
     let decision = DeviceDecision { present, removed, awaits, blocked, problems, ..decision };
@@ -259,7 +297,8 @@ fn of_enrolled(
         _ => None,
     };
     DeviceDecision {
-        is_complete: !is_kept && decision.problems.is_empty() && warnings.is_empty(),
+        is_complete: !is_kept && decision.problems.is_empty() && warnings.is_empty() && guards.is_empty(),
+        guards,
         released: released.cloned().collect(),
         plan: Some(Box::new(plan)),
         step,

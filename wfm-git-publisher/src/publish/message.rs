@@ -162,6 +162,7 @@ mod tests {
             differences: names.iter().map(difference).collect(),
             unresolved: BTreeSet::new(),
             replaces: None,
+            guard: None,
         }
     }
 

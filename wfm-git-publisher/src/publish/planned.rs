@@ -26,7 +26,7 @@ use super::up_to_date::UpToDateIndex;
 use crate::explain::{DeviceContext, KnownOfDevice};
 use crate::fleet::{self, Device, Fleet, Reading, SourceFile};
 use crate::parallel;
-use crate::plan::{Blocked, Shown};
+use crate::plan::{Blocked, Change, Shown};
 use crate::render::{Capabilities, Facts, Locks, merged, render, with_published};
 use crate::repos::{Control, FleetRepo, Home, Ledger, Rosters};
 
@@ -196,16 +196,18 @@ pub fn device_context<T>(
     };
     let unresolved = |device: &_, name: &_, artifact: &_| findings.of_artifact(device, name, artifact);
     let inputs = pass.inputs(&ledger.locks, &unresolved, &NOTHING_HELD);
-    let (changes, blocked) = known.as_mut().map_or_else(Default::default, |known| {
-        let Compared { plan, blocked, guarded, .. } = compare(&inputs, found, known);
-        let blocked = blocked.into_iter().chain(guarded.map(|guarded| Blocked::of_guard(device, &guarded)));
+    let (changes, held, blocked) = known.as_mut().map_or_else(Default::default, |known| {
+        let Compared { plan, blocked, guards, guarded, .. } = compare(&inputs, found, known, None);
+        let guards = guards.iter().chain(&guarded).map(|guarded| Blocked::of_guard(device, guarded));
+        let blocked = blocked.into_iter().chain(guards);
         let blocked = blocked.map(|one| findings.since(one)).collect();
-        (plan.changes.into_iter().map(|change| change.name).collect(), blocked)
+        let names = |changes: Vec<Change>| changes.into_iter().map(|change| change.name).collect();
+        (names(plan.changes), names(plan.held), blocked)
     });
     let unreported = Facts { capabilities: Capabilities::Unreported, ..Facts::default() };
     let facts = known.as_ref().map_or(unreported, KnownDevice::facts);
     let tip = known.as_ref().and_then(|known| known.tip.as_ref());
     let locks = tip.map(|tip| with_published(ledger.locks.clone(), &tip.desired));
     let locks = locks.as_ref().unwrap_or(&ledger.locks);
-    Ok(Some(work(DeviceContext { fleet: &fleet, device: found, facts, locks, changes, blocked, trouble })))
+    Ok(Some(work(DeviceContext { fleet: &fleet, device: found, facts, locks, changes, held, blocked, trouble })))
 }

@@ -10,7 +10,7 @@ use super::error::DeviceError;
 use super::known::{Known, KnownDevice};
 use super::message::rollout_number;
 use crate::fleet::Device;
-use crate::plan::ChangeKind;
+use crate::plan::{Change, ChangeKind};
 use crate::rollout::{Difference, Look, Standing, meaning, meanings};
 
 /// A device as it is compared with the fleet.
@@ -76,7 +76,7 @@ impl Stood {
     }
 
     fn compared(inputs: &Inputs<'_>, device: &Device, known: &mut KnownDevice<'_>) -> Self {
-        let Compared { rendered, plan, guarded, .. } = compare(inputs, device, known);
+        let Compared { rendered, plan, guards, guarded, .. } = compare(inputs, device, known, None);
         let tip = known.tip.as_ref().map(|tip| &tip.desired);
         let is_bare = is_bare(known);
         let same = |(name, digest)| (name, Difference { had: Some(digest), want: Some(digest), blocked: None });
@@ -88,7 +88,9 @@ impl Stood {
             Err(error) => Some(error_chain(&error)),
         };
         let nothing = || Difference { had: None, want: None, blocked: None };
-        for change in &plan.changes {
+        let held = guards.first().map(ToString::to_string);
+        let all = || plan.changes.iter().map(|one| (one, &refused)).chain(plan.held.iter().map(|one| (one, &held)));
+        for (change, refused) in all() {
             let one = deployments.entry(change.name.clone()).or_insert_with(nothing);
             match (change.kind, rendered.deployments.get(&change.id)) {
                 (ChangeKind::Remove, _) => one.want = None,
@@ -104,9 +106,11 @@ impl Stood {
             let wrong = || plan.wrong.get(name).and_then(|problems| Some(problems.iter().next()?.to_string()));
             one.blocked = one.blocked.take().or_else(wrong).or_else(|| Some("it is left as it is".to_owned()));
         }
-        let replaces = plan.changes.iter().filter_map(|change| Some((change.name.clone(), change.replaces.clone()?)));
+        let replaces = all().filter_map(|(change, _)| Some((change.name.clone(), change.replaces.clone()?)));
         let replaces = replaces.collect();
-        let removed = plan.removed(&inputs.holds.of(&device.id).asked);
+        let asked = &inputs.holds.of(&device.id).asked;
+        let goes = |change: &Change| change.kind == ChangeKind::Remove && !asked.contains(&change.name);
+        let removed = all().filter(|(change, _)| goes(change)).count();
         Self { replaces, removed, ..Self::of(Standing::Compared { deployments, is_bare }) }
     }
 }

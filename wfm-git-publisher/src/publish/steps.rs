@@ -10,7 +10,7 @@ use repo_model::{DeviceId, Trailer};
 
 use super::clock;
 use super::commits::{self, Draft, Holding, Made, Written};
-use super::decide::{DeviceDecision, FleetPlan, Inputs, Unresolved, decide};
+use super::decide::{DeviceDecision, FleetPlan, Inputs, Unresolved, decide, fleet_guard};
 use super::error::{DeviceError, PublishError};
 use super::findings;
 use super::fleet_at::undeclared;
@@ -27,7 +27,7 @@ use super::tips::Tips;
 use super::up_to_date::{InputDigests, UpToDate};
 use crate::fleet::{Broken, Retired};
 use crate::parallel;
-use crate::plan::Blocked;
+use crate::plan::{Blocked, Guarded};
 use crate::render::{Artifact, Documents, Facts, Locks, merged};
 use crate::repos::{Charts, Control, ControlError, Entry, EntryState, HomeError, Ledger};
 
@@ -65,7 +65,7 @@ pub(super) fn decide_all<'a, T: Send>(
     then: impl Fn(&mut DeviceDecision, Option<Known<'a>>) -> T + Sync,
 ) -> (FleetPlan, Vec<T>) {
     let (all, done) = (devices.len(), AtomicUsize::new(0));
-    let decided = parallel::map(devices, options.threads, |ToDecide { device, known }| {
+    let one = |ToDecide { device, known }: ToDecide<'a>, guard: Option<&Guarded>| {
         let known = known.unwrap_or_else(|| Known::of(pass, &device, &inputs.digests, ledger));
         let known = known.and_then(|known| match known {
             // What is held back is shown by whoever doesn't publish.
@@ -80,14 +80,30 @@ pub(super) fn decide_all<'a, T: Send>(
         let (mut decision, known) = match known {
             Err(error) => (DeviceDecision::failed(&device, error), None),
             Ok(Known::UpToDate(known)) => (DeviceDecision::up_to_date(&device, &known), Some(Known::UpToDate(known))),
-            Ok(Known::Read(mut known)) => (decide(inputs, &device, &mut known), Some(Known::Read(known))),
+            Ok(Known::Read(mut known)) => (decide(inputs, &device, &mut known, guard), Some(Known::Read(known))),
         };
         let made = then(&mut decision, known);
-        (options.progress)(Work::Compare, done.fetch_add(1, Ordering::Relaxed) + 1, all);
         (decision, made)
+    };
+    let decided = parallel::map(devices, options.threads, |device| {
+        let decided = one(device, None);
+        (options.progress)(Work::Compare, done.fetch_add(1, Ordering::Relaxed) + 1, all);
+        decided
     });
-    let (decisions, made) = decided.into_iter().unzip();
-    (FleetPlan::of(inputs, decisions), made)
+    let (mut devices, mut made): (Vec<_>, Vec<_>) = decided.into_iter().unzip();
+    if let Some(guard) = fleet_guard(inputs, &devices) {
+        // Whoever loses something is decided about again, and keeps that.
+        let losing = devices.iter().enumerate().filter(|(_, one)| one.removals().next().is_some());
+        let losing: Vec<_> = losing.map(|(place, one)| (place, one.device.clone())).collect();
+        let again = parallel::map(losing, options.threads, |(place, device)| {
+            let known = Some(Known::read(pass, &device, None, ledger));
+            (place, one(ToDecide { device, known }, Some(&guard)))
+        });
+        for (place, decided) in again {
+            (devices[place], made[place]) = decided;
+        }
+    }
+    (FleetPlan { devices }, made)
 }
 
 /// What is made of a decision, before anything is written.
@@ -327,7 +343,7 @@ impl<'a> Pass<'a> {
     /// Writes one device, if there is anything to write and nobody wants an end.
     fn write(&self, device: Device, stop: &AtomicBool) -> Carried {
         let Device { decision, making } = device;
-        let DeviceDecision { device, step, awaits, blocked, .. } = decision;
+        let DeviceDecision { device, step, awaits, blocked, guards, .. } = decision;
         let Making { made, before, up_to_date, .. } = making;
         let mut entry = None;
         let nothing = |done| Ok((done, before));
@@ -354,6 +370,8 @@ impl<'a> Pass<'a> {
         let up_to_date =
             up_to_date.zip(tips).zip(renew_at).map(|((known, tips), renew_at)| UpToDate { tips, renew_at, ..known });
         let entry = entry.filter(|_| result.is_ok());
+        // The rest is done.
+        let result = guards.into_iter().next().map_or(result, |guard| Err(guard.into()));
         Carried { device, result, entry, tips, awaits, blocked, up_to_date }
     }
 

@@ -56,11 +56,12 @@ fn another_id_is_a_replacement_and_needs_a_flag() {
     lab.edit("deployments/hello.yaml", "id: hello\n", "id: hello-anew\n");
     lab.commit();
     let plan = lab.run(&["plan", "press-01"]);
-    assert!(plan.out.contains("+ hello-anew (replaces hello: data not carried)"), "{}", plan.out);
+    let held = "= hello-anew: held back by a guard (replacement-guarded): add (replaces hello: data not carried)";
+    assert!(plan.out.contains(held), "{}", plan.out);
     let markdown = lab.run(&["plan", "press-01", "--format", "markdown"]);
     for row in [
         "| **error** | `deployments/hello.yaml:5:5` | `'hello-anew' not published on press-01: 'hello-anew' would replace",
-        "| `+ hello-anew (replaces hello: data not carried)` | `application: hello`<br>",
+        "| `= hello-anew: held back by a guard (replacement-guarded): add (replaces hello: data not carried)` | ",
     ] {
         assert!(markdown.out.contains(row), "{row}\n{}", markdown.out);
     }
@@ -90,6 +91,42 @@ fn what_is_replaced_stays_while_the_other_can_not_be_had() {
     lab.run(&["publish", "--allow-replace"]).failed(1);
     assert_eq!(lab.documents("press-01").into_keys().collect::<Vec<_>>(), ["hello"]);
     assert_eq!(lab.serial("press-01"), 1);
+}
+
+#[test]
+fn a_guard_holds_what_it_names_byte_for_byte_and_the_rest_goes_on() {
+    let lab = Lab::with(&["press-01", "packer-01"]);
+    lab.write("deployments/second.yaml", SECOND);
+    lab.write("fleet.yaml", lab.read("fleet.yaml") + "guards: {deviceRemovals: 25%, fleetRemovals: 100%}\n");
+    lab.commit();
+    lab.publish_all();
+    let before = lab.documents("press-01");
+    // Something goes, something else changes, and a third one comes that waits for nothing of that.
+    lab.remove("deployments/second.yaml");
+    lab.edit("deployments/hello.yaml", "hello from the press", "grüezi");
+    lab.commit();
+    let plan: serde_json::Value =
+        serde_json::from_str(&lab.run(&["plan", "press-01", "--output", "json"]).out).unwrap();
+    let (one, names) = (&plan["devices"][0], |list: &serde_json::Value| list[0]["deployment"].clone());
+    assert_eq!((names(&one["deployments"]), names(&one["heldBack"])), ("hello".into(), "second".into()), "{plan:#}");
+    assert_eq!(one["heldBack"][0]["guard"], "removals-guarded");
+    for _ in 0..2 {
+        let error = lab.run(&["publish"]).failed(1);
+        assert!(error.contains("would be removed, and the guard is 25 %: `second`"), "{error}");
+        let now = lab.documents("press-01");
+        assert!(now["hello"].contains("grüezi"), "{now:?}");
+        assert_eq!((&now["second"], lab.serial("press-01")), (&before["second"], 2));
+    }
+    // The fleet's guard likewise, which names what goes.
+    lab.edit("fleet.yaml", "deviceRemovals: 25%, fleetRemovals: 100%", "deviceRemovals: 100%, fleetRemovals: 25%");
+    lab.edit("deployments/hello.yaml", "grüezi", "servus");
+    lab.commit();
+    let error = lab.run(&["publish"]).failed(1);
+    assert!(error.contains("the guard is 25 %: `second` on 2 devices"), "{error}");
+    let now = lab.documents("press-01");
+    assert!(now["hello"].contains("servus") && now["second"] == before["second"], "{now:?}");
+    lab.run(&["publish", "--allow-removals"]).good();
+    assert_eq!(lab.documents("press-01").into_keys().collect::<Vec<_>>(), ["hello"]);
 }
 
 #[test]

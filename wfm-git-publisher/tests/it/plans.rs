@@ -95,14 +95,17 @@ fn refusals_come_first_then_removals_then_changes_then_what_is_new() {
     let lines: Vec<_> = plan.out.lines().filter(|line| !line.starts_with(' ')).collect();
     let expected = [
         "! not published: 1 of its 1 deployments would be removed, and the guard is 50 %: `second` (removals-guarded)",
-        "- second",
         "~ hello",
         "mill-06: first desired state",
         "+ third",
+        "= second: held back by a guard (removals-guarded): remove",
         "packer-01, press-02: not enrolled yet, nothing is published for it",
-        "7 devices to change, 0 unchanged, 2 not enrolled",
+        "2 devices to change, 5 unchanged, 5 held back by guards, 2 not enrolled",
     ];
     assert_eq!(lines, expected, "{}", plan.out);
-    assert!(plan.out.contains("- second\n    on 5 devices (mill-01, mill-02, mill-03 and 2 more)\n"), "{}", plan.out);
+    let held = "(removals-guarded): remove\n    on 5 devices (mill-01, mill-02, mill-03 and 2 more)\n";
+    assert!(plan.out.contains(held), "{}", plan.out);
     assert_eq!(plan.code, Some(1));
+    let allowed = lab.run(&["publish", "--allow-removals"]);
+    assert!(allowed.code == Some(0) && lab.documents("mill-01").is_empty(), "{}{}", allowed.out, allowed.err);
 }
