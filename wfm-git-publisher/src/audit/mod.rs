@@ -2,7 +2,7 @@
 //! nothing trusted but one roster.
 //!
 //! The judges (`desired`, `status`, `singles`, `states`) are pure: a commit, its files and where they stand give what is
-//! wrong. `history`, `epochs` and `repository` read for them, and nothing is written but the checkpoint; `clone` gets the repositories.
+//! wrong. `history`, `epochs`, `archives` and `repository` read for them, and nothing is written but the checkpoint; `clone` gets the repositories.
 
 mod archives;
 mod checkpoint;

@@ -1,5 +1,6 @@
 //! What changes the operators' own repository: a new fleet, a new device, a device's key, one that waits, missing ids,
-//! application packages, deployments. And the roster, which is the roots' word; and asking the fleet's host from a clone.
+//! application packages, deployments. And the roster, which is the roots' word; old epochs that leave the host; and asking the
+//! fleet's host from a clone.
 //!
 //! Text that people wrote keeps its comments: an edit touches a few lines and is checked by reading the result. Commits
 //! are made with stock `git`, so that hooks, signing and identity are the operator's own.
