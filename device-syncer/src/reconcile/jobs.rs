@@ -212,9 +212,9 @@ impl Jobs {
         Arc::clone(&self.stop)
     }
 
-    /// From now on nothing is tried twice.
+    /// From now on nothing is tried twice; what was tried before this may be tried once more.
     pub fn try_each_once(&mut self) {
-        self.tried.get_or_insert_default();
+        self.tried = Some(BTreeSet::new());
     }
 
     /// Whether any is at work, or has ended and no pass has taken note of it.

@@ -323,6 +323,16 @@ fn who_waits_is_woken_when_something_else_is_wanted() {
 }
 
 #[test]
+fn what_was_tried_once_is_tried_once_more_when_that_begins_anew() {
+    let (mut bench, project) = (Bench::new(&[]), project("a", "x"));
+    bench.jobs.try_each_once();
+    bench.settle(&all(&["a"]));
+    assert!(bench.jobs.at_work().was_tried(&project));
+    bench.jobs.try_each_once();
+    assert!(!bench.jobs.at_work().was_tried(&project));
+}
+
+#[test]
 fn a_removal_comes_to_its_end_though_what_goes_is_wanted_again() {
     let (mut bench, wanted) = (Bench::new(&["remove a"]), all(&["a"]));
     bench.be_patient(HOUR);
