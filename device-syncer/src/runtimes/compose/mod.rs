@@ -173,7 +173,7 @@ impl ComposeRuntime {
     /// The versions of engine and compose, by name; `None` while the engine doesn't answer.
     pub fn versions(&self) -> Option<BTreeMap<String, String>> {
         let engine = self.engine.version().ok()?;
-        let compose = self.compose().ask_text(&["version", "--short"]).ok();
+        let compose = self.compose_version().ok();
         let all = [("docker", Some(engine)), ("compose", compose)];
         let known = all.into_iter().filter_map(|(name, version)| {
             let version = version?.trim().to_owned();
