@@ -15,7 +15,7 @@ use crate::decision::device_state::AppliedComponent;
 use crate::error::CliError;
 use crate::home;
 use crate::reconcile::device_files;
-use crate::reconcile::encrypted::Keys;
+use crate::reconcile::encrypted::{Keys, deployments};
 use crate::runtimes::{Lines, Redactor};
 use crate::state::loaded;
 
@@ -148,9 +148,7 @@ pub(super) fn redactor(home: &Home) -> Redactor {
 /// The encrypted values of what is wanted, and of what ran well before.
 fn encrypted(home: &Home) -> Vec<String> {
     let (device_state, desired) = loaded::peek(&home.repository());
-    let wanted = desired.iter().flat_map(|desired| desired.envelope.deployments.values());
-    let good = device_state.good_sets.values().map(|good| &good.inputs.envelope);
-    Keys::read(home).values(wanted.chain(good))
+    Keys::read(home).values(deployments(desired.as_ref(), &device_state))
 }
 
 /// A value that is shorter is no secret, and is found everywhere.

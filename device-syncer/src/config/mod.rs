@@ -78,8 +78,8 @@ places! {
     key: "status.key",
     /// The key that shall take its place, once a state that is accepted lists it; never leaves the device.
     next_key: "status.key.next",
-    /// The one before, for as long as a value of the accepted state is encrypted to it; it signs nothing, and never leaves the
-    /// device.
+    /// The one before, for as long as a value of what is wanted, or may be put back, is encrypted to it; it signs nothing, and
+    /// never leaves the device.
     old_key: "status.key.old",
     /// How far a device came that asked for that key, and its secret.
     rekey: "rekey.json",

@@ -279,11 +279,11 @@ impl DeviceSide {
         if is_rekeyed && let Err(error) = rekey::settle(&self.device.home) {
             tracing::warn!(error = error_chain(&error), "the old key stays on the disk until the next start");
         }
-        if let Some(desired) = pass.desired.as_deref() {
-            encrypted::forget_old_key(&self.device.home, desired);
-        }
         self.events.clear();
         let view = self.state.view();
+        if let Some(desired) = pass.desired.as_deref() {
+            encrypted::forget_old_key(&self.device.home, encrypted::deployments(Some(desired), &view.device_state));
+        }
         if requests.accept_history.is_some_and(|commit| accepted::is_in_force(&view, commit)) {
             Requests::history_is_accepted(&self.device.home);
         }
