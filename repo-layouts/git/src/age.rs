@@ -109,7 +109,7 @@ impl AgeFile {
         self.recipients.iter().any(|one| one.tag == tag(key))
     }
 
-    /// What was encrypted.
+    /// The clear text, of which every byte is proven; only for the holder of a recipient's key.
     pub fn decrypt(&self, key: &SigningKey) -> Result<Zeroizing<Vec<u8>>, AgeError> {
         let public = key.public();
         let mut mine = self.recipients.iter().filter(|one| one.tag == tag(&public)).peekable();

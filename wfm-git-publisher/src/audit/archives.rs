@@ -85,7 +85,7 @@ impl Archives {
 /// Epochs that are in archives, and no more at the host.
 #[derive(Debug, Default)]
 pub(super) struct Gone {
-    /// Where they ended.
+    /// The last commit of each, by its number, as the ledger has it.
     pub(super) ends: BTreeMap<u32, CommitId>,
     /// Those that aren't read, and when they were archived.
     pub(super) unread: BTreeMap<u32, Timestamp>,
