@@ -116,10 +116,10 @@ fn change(site: &Site, transitions: usize) -> usize {
             .next()
             .expect("it runs something");
         report.set(id, &component, if number % 2 == 0 { State::Failed } else { State::Installed }, None);
-        let version = next.accepted.as_ref().map_or(0, |accepted| accepted.manifest_version);
+        let version = next.adopted_version();
         report.write(&mut next.status, &identity.device, version);
-        let said = message(&next, &store.device_state, &identity);
-        store.commit(next, &said, 1_700_000_000 + i64::try_from(number).expect("small")).expect("told");
+        let says = |next: &_, before: &_| message(next, before, &identity);
+        store.commit(next, says, 1_700_000_000 + i64::try_from(number).expect("small")).expect("told");
         store.consolidate(PACKS, begin).expect("consolidated");
     }
     transitions

@@ -264,6 +264,11 @@ pub enum DeviceStateError {
 }
 
 impl DeviceState {
+    /// The version of the accepted manifest; 0 before the first.
+    pub fn adopted_version(&self) -> u64 {
+        self.accepted.as_ref().map_or(0, |accepted| accepted.manifest_version)
+    }
+
     /// The input digest that was last applied under this name, if its apply completed.
     pub fn applied_digest(&self, project: &str) -> Option<Digest> {
         self.applied_components().find(|(_, _, component)| component.project == project)?.2.input_digest

@@ -4,6 +4,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use jiff::Timestamp;
+use repo_model::FileTree;
 
 use crate::decision::device_state::DeviceState;
 use crate::decision::fetched::AllFetched;
@@ -36,11 +37,24 @@ pub struct State {
     pub boot_id: String,
     identity: Identity,
     listener: Option<Listener>,
+    /// What a `status` reports, read once.
+    read: (FileTree, Report),
 }
 
 impl std::fmt::Debug for State {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("State").field("store", &self.store).finish_non_exhaustive()
+    }
+}
+
+impl State {
+    /// What the `status` in force reports of all deployments.
+    pub fn report(&mut self) -> Report {
+        let status = &self.store.device_state.status;
+        if self.read.0 != *status {
+            self.read = (status.clone(), Report::read(status));
+        }
+        self.read.1.clone()
     }
 }
 
@@ -52,7 +66,7 @@ impl Shared {
     /// Nothing was tried yet in this process.
     pub fn new(store: Store, identity: Identity, boot_id: String) -> Self {
         let (retries, restores, stability) = (Retries::default(), Restores::default(), Stability::default());
-        let (fetched, removals_are_left, listener) = (None, false, None);
+        let (fetched, removals_are_left, listener, read) = (None, false, None, Default::default());
         Self(Arc::new(Mutex::new(State {
             store,
             retries,
@@ -63,6 +77,7 @@ impl Shared {
             boot_id,
             identity,
             listener,
+            read,
         })))
     }
 
@@ -74,9 +89,10 @@ impl Shared {
 
     /// Begins a transaction, which holds the lock until it is dropped.
     pub fn begin(&self) -> Transaction<'_> {
-        let state = self.lock();
+        let mut state = self.lock();
         let next = state.store.device_state.clone();
-        Transaction { report: Report::read(&next.status), next, state }
+        let report = state.report();
+        Transaction { before: (report.clone(), next.adopted_version()), report, next, state }
     }
 
     /// What is in force at this moment.
@@ -103,17 +119,22 @@ pub struct Transaction<'a> {
     pub next: DeviceState,
     /// The states as they will be with the next commit.
     pub report: Report,
+    /// The states, and the version of the accepted manifest, that the documents in `next` were written with.
+    before: (Report, u64),
 }
 
 impl Transaction<'_> {
     /// Makes the change so far durable, in one commit of `status` if it says anything new. Returns whether it does.
     pub fn commit(&mut self) -> Result<bool, StoreError> {
         let (state, mut next) = (&mut *self.state, self.next.clone());
-        let manifest_version = next.accepted.as_ref().map_or(0, |accepted| accepted.manifest_version);
-        self.report.write(&mut next.status, &state.identity.device, manifest_version);
+        let version = next.adopted_version();
+        if (&self.report, version) != (&self.before.0, self.before.1) {
+            self.report.write(&mut next.status, &state.identity.device, version);
+        }
         next.report_images();
-        let message = message(&next, &state.store.device_state, &state.identity);
-        let says_more = state.store.commit(next, &message, Timestamp::now().as_second())?;
+        let identity = &state.identity;
+        let says = |next: &_, before: &_| message(next, before, identity);
+        let says_more = state.store.commit(next, says, Timestamp::now().as_second())?;
         if let Some(listener) = state.listener.as_ref().filter(|_| says_more) {
             listener(&state.store);
         }

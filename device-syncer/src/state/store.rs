@@ -227,8 +227,14 @@ impl Store {
     }
 
     /// Puts `next` in force: one pack with the `status` commit (if its tree changed) and the state commit, then the
-    /// move of the state, then that of `status`. Nothing is written if nothing changed. Returns whether `status` moved.
-    pub fn commit(&mut self, next: DeviceState, message: &Message, time: i64) -> Result<bool, StoreError> {
+    /// move of the state, then that of `status`. Nothing is written if nothing changed. `says` makes the message of what leads
+    /// from the state in force to the next one. Returns whether `status` moved.
+    pub fn commit(
+        &mut self,
+        next: DeviceState,
+        says: impl FnOnce(&DeviceState, &DeviceState) -> Message,
+        time: i64,
+    ) -> Result<bool, StoreError> {
         // An accepted commit that was fetched anew becomes a parent of the state again.
         if next == self.device_state && (self.is_rooted || !self.accepted_is_here(&next)) {
             return Ok(false);
@@ -238,20 +244,26 @@ impl Store {
         let next_key = self.next_key.take_if(|(from, _)| adopted == Some(*from));
         if let Some((from, key)) = next_key {
             let old = std::mem::replace(&mut self.key, key);
-            return self.put(next, message, time).inspect_err(|_| {
+            return self.put(next, says, time).inspect_err(|_| {
                 self.next_key = Some((from, std::mem::replace(&mut self.key, old)));
             });
         }
-        self.put(next, message, time)
+        self.put(next, says, time)
     }
 
-    fn put(&mut self, next: DeviceState, message: &Message, time: i64) -> Result<bool, StoreError> {
+    fn put(
+        &mut self,
+        next: DeviceState,
+        says: impl FnOnce(&DeviceState, &DeviceState) -> Message,
+        time: i64,
+    ) -> Result<bool, StoreError> {
         let says_more = next.status != self.device_state.status;
         let (mut batch, mut status) = (self.repo.batch(), self.status);
         let mut on_status = OnStatus { reported: self.reported, epoch: self.epoch };
         if says_more {
             let parents = self.status.into_iter().collect();
-            let spec = self.spec(TreeSource::Files(&next.status), parents, time, message.to_string());
+            let message = says(&next, &self.device_state).to_string();
+            let spec = self.spec(TreeSource::Files(&next.status), parents, time, message);
             status = Some(batch.commit(&spec, Some(&self.key)).map_err(failed("write"))?);
             on_status = OnStatus { reported: true, epoch: self.epoch + 1 };
         }

@@ -26,7 +26,7 @@ fn device(root: &Path, changes: u64) -> Store {
         for file in ["syncer.json".to_owned(), format!("deployments/{}.json", change % 3)] {
             next.status.insert(file.clone(), document(&file).into_bytes());
         }
-        store.commit(next, &message(change), i64::try_from(change).unwrap()).unwrap();
+        store.commit(next, |_, _| message(change), i64::try_from(change).unwrap()).unwrap();
         store.consolidate(100, None).unwrap();
     }
     store
