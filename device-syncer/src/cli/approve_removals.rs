@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
-use repo_model::{DeploymentId, Digest, IntoMap, json, text};
+use repo_model::{DeploymentId, Digest, IntoMap, IntoSet, json, text};
 use serde::Serialize;
 
 use super::{OutputArgs, show, status};
@@ -57,7 +57,7 @@ pub(super) fn run(home: &Home, word: Option<Named>, output: OutputArgs) -> Resul
             return Err(CliError::Input(text));
         }
         let Named { by, why, .. } = word;
-        let approved = ApprovedRemovals { deployments: going.into_keys().collect(), by, why, at: Timestamp::now() };
+        let approved = ApprovedRemovals { deployments: going.into_keys().into_set(), by, why, at: Timestamp::now() };
         let failed = |source| CliError::Io { doing: "can't note the approval".to_owned(), source };
         approved_removals::write(home, &approved).map_err(failed)?;
     }

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use repo_model::IntoMap;
+use repo_model::{IntoMap, IntoSet};
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -182,7 +182,7 @@ fn capabilities(site: &BTreeSet<String>, fleet: BTreeSet<String>) -> BTreeSet<St
     } else if fleet.contains("ALL") {
         site.clone()
     } else {
-        fleet.intersection(site).cloned().collect()
+        fleet.intersection(site).cloned().into_set()
     }
 }
 

@@ -10,7 +10,7 @@ use repo_model::margo::helm_values::HelmValues;
 use repo_model::margo::{self, Component, DeviceCapabilities, ProfileType, Source};
 use repo_model::problem::Problems;
 use repo_model::value::{Param, ParamValue, input_digest};
-use repo_model::{ComponentName, DeploymentId, ErrorCode, IntoMap};
+use repo_model::{ComponentName, DeploymentId, ErrorCode, IntoMap, IntoSet};
 use sha2::Sha256;
 
 use crate::decision::admission::Admission;
@@ -194,7 +194,7 @@ impl Value {
 const SECRET: &str = "deviceFile";
 
 fn compose(parameters: BTreeMap<String, Value>) -> Kind {
-    let secrets = parameters.iter().filter(|(_, value)| value.is_secret()).map(|(name, _)| name.clone()).collect();
+    let secrets = parameters.iter().filter(|(_, value)| value.is_secret()).map(|(name, _)| name.clone()).into_set();
     let parameters = parameters.into_iter().map(|(name, value)| (name, value.value.text())).into_map();
     Kind::Compose { parameters, secrets }
 }

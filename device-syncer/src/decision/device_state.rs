@@ -344,7 +344,7 @@ impl DeviceState {
     /// Remembers what counts of what the fleet says of the site's policy. Where that is something else than before, what the policy
     /// denied is tried again.
     pub fn note_policy_of_fleet(&mut self, said: impl Iterator<Item = (String, serde_json::Value)>) {
-        let said = said.collect();
+        let said = said.into_map();
         if self.from_fleet != said {
             self.failed_inputs.retain(|_, failed| failed.failure.code != ErrorCode::PolicyDenied);
             self.from_fleet = said;

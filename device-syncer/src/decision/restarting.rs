@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
-use repo_model::DeploymentName;
 use repo_model::margo::ProfileType;
+use repo_model::{DeploymentName, IntoMap};
 
 use super::component::Component;
 use super::deployment::DesiredDeployment;
@@ -63,7 +63,7 @@ impl DeviceState {
         }
         if cause != RestartCause::Unfinished {
             let running = there.iter().filter(|one| one.runs);
-            restarts.left = running.map(|one| (one.container.clone(), one.at.clone())).collect();
+            restarts.left = running.map(|one| (one.container.clone(), one.at.clone())).into_map();
         }
         let left = there.iter().filter(|one| restarts.left.contains_key(&one.container));
         left.map(|one| one.container.clone()).collect()

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use repo_model::desired::read_document;
 use repo_model::envelope::{EnvelopeDeployment, OnFailure};
-use repo_model::{DeploymentId, ErrorCode};
+use repo_model::{DeploymentId, ErrorCode, IntoMap, IntoSet};
 
 use crate::decision::component::Component;
 use crate::decision::deployment::{DesiredComponent, DesiredDeployment, Requirements};
@@ -95,7 +95,7 @@ impl DeviceState {
             let known = self.images.get(&input.project).filter(|known| known.input_digest == input.input_digest)?;
             Some((input.component.clone(), known.services.clone()))
         });
-        let (set, images, inputs) = (wanted.set(), images.collect(), digests.collect());
+        let (set, images, inputs) = (wanted.set(), images.into_map(), digests.into_set());
         let inputs = GoodInputs { set, envelope: envelope.clone(), images, inputs };
         self.good_sets.insert(wanted.id, GoodSet { document: wanted.document.clone(), inputs });
     }

@@ -7,6 +7,7 @@ pub(crate) mod repository;
 use std::collections::BTreeSet;
 use std::io::Read;
 
+use repo_model::IntoSet;
 use repo_model::margo::helm_values;
 use repo_model::margo::parameter::Part;
 use serde::{Deserialize, Serialize};
@@ -15,7 +16,7 @@ use serde_json::Value;
 pub use reference::{ChartReference, Entry};
 
 use crate::archive::{checked_path, inflate};
-use crate::{ArchiveError, Limits};
+use crate::{ArchiveError, Limits, yaml};
 
 /// What is needed to know of a chart.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -50,27 +51,23 @@ impl Chart {
     /// Reads the exact bytes of a `.tgz`.
     pub fn read(gzip: &[u8]) -> Result<Self, ChartError> {
         let mut files = Files::read(gzip)?;
-        let text = files.chart.take().ok_or(ChartError::NoChart)?;
-        let file = "Chart.yaml";
-        let metadata: Metadata = serde_yaml::from_slice(&text).map_err(|error| failed(file, error))?;
-        if metadata.name.is_empty() || metadata.version.is_empty() {
-            return Err(failed(file, "it has no `name` or no `version`"));
-        }
-        if metadata.kind.as_deref() == Some("library") {
+        let about = document("Chart.yaml", &files.chart.take().ok_or(ChartError::NoChart)?)?;
+        let (Some(name), Some(version)) = (word(&about["name"]), word(&about["version"])) else {
+            return Err(failed("Chart.yaml", "it has no `name` or no `version`"));
+        };
+        if about["type"] == "library" {
             return Err(ChartError::Library);
         }
-        let values = match files.values.take() {
-            Some(text) => serde_yaml::from_slice(&text).map_err(|error| failed("values.yaml", error))?,
-            None => Value::Null,
-        };
+        let values = files.values.take().map_or(Ok(Value::Null), |text| document("values.yaml", &text))?;
         let values = match values {
             Value::Null => Value::Object(serde_json::Map::new()),
             values @ Value::Object(_) => values,
             _ => return Err(failed("values.yaml", "it isn't a mapping")),
         };
-        let declared = metadata.dependencies.into_iter().map(|one| one.alias.unwrap_or(one.name));
-        let subcharts = files.subcharts.into_iter().chain(declared).collect();
-        Ok(Self { name: metadata.name, version: metadata.version, values, subcharts })
+        let declared = about["dependencies"].as_array().into_iter().flatten();
+        let declared = declared.filter_map(|one| word(&one["alias"]).or_else(|| word(&one["name"])));
+        let subcharts = files.subcharts.into_iter().chain(declared).into_set();
+        Ok(Self { name, version, values, subcharts })
     }
 
     /// Whether the chart's values know this path. What belongs to its subcharts, or to `global`, is theirs to know.
@@ -82,22 +79,17 @@ impl Chart {
     }
 }
 
-#[derive(Deserialize)]
-struct Metadata {
-    #[serde(default)]
-    name: String,
-    #[serde(default)]
-    version: String,
-    #[serde(rename = "type")]
-    kind: Option<String>,
-    #[serde(default)]
-    dependencies: Vec<Dependency>,
+/// What Helm, which asks for text here, makes of a value; nothing of one that is empty.
+fn word(value: &Value) -> Option<String> {
+    match value {
+        Value::String(text) if !text.is_empty() => Some(text.clone()),
+        Value::Number(number) => Some(number.to_string()),
+        _ => None,
+    }
 }
 
-#[derive(Deserialize)]
-struct Dependency {
-    name: String,
-    alias: Option<String>,
+fn document(file: &'static str, text: &[u8]) -> Result<Value, ChartError> {
+    serde_yaml::from_slice(text).map_err(|error| failed(file, yaml::problem(file, &error)))
 }
 
 /// The files that are looked at, and the folders of subcharts.

@@ -13,6 +13,7 @@ mod pack;
 mod reference;
 mod registry;
 mod registry_settings;
+mod yaml;
 
 pub use archive::{Archive, ArchiveError, File, Limits, plain_files};
 pub use chart::{Chart, ChartError, ChartReference, Entry};

@@ -9,7 +9,7 @@ use crate::margo::deployment::ApplicationDeployment;
 use crate::margo::manifest::{MANIFEST, StateManifest};
 use crate::message::{Message, Trailer};
 use crate::roster::{Signer, Trust};
-use crate::{Branch, DeploymentId, DeviceId, Digest, ErrorCode, FileTree, FleetId, KeyText, bundle, json};
+use crate::{Branch, DeploymentId, DeviceId, Digest, ErrorCode, FileTree, FleetId, IntoMap, KeyText, bundle, json};
 
 /// Where an ApplicationDeployment lies in the tree.
 pub fn deployment_path(id: DeploymentId) -> String {
@@ -33,7 +33,7 @@ pub struct Assembled {
 ///
 /// `envelope.files` is filled in; everything else of it is taken as given.
 pub fn assemble(mut envelope: Envelope, documents: &BTreeMap<DeploymentId, Vec<u8>>, trust: &FileTree) -> Assembled {
-    let bundled: FileTree = documents.iter().map(|(id, bytes)| (format!("{id}.yaml"), bytes.clone())).collect();
+    let bundled = documents.iter().map(|(id, bytes)| (format!("{id}.yaml"), bytes.clone())).into_map();
     let archive = (!bundled.is_empty()).then(|| bundle::archive(&bundled));
     let manifest =
         StateManifest::new(envelope.manifest_version, documents, archive.as_deref().unwrap_or_default()).to_bytes();
@@ -41,11 +41,11 @@ pub fn assemble(mut envelope: Envelope, documents: &BTreeMap<DeploymentId, Vec<u
     let mut tree = trust.clone();
     tree.extend(documents.iter().map(|(id, bytes)| (deployment_path(*id), bytes.clone())));
     tree.insert(MANIFEST.to_owned(), manifest);
-    envelope.files = tree.iter().map(|(path, bytes)| (path.clone(), Digest::of(bytes))).collect();
+    envelope.files = tree.iter().map(|(path, bytes)| (path.clone(), Digest::of(bytes))).into_map();
     let bytes = json::to_bytes(&envelope);
     let envelope_digest = Digest::of(&bytes);
     tree.insert(ENVELOPE.to_owned(), bytes);
-    let bundle = archive.map(|archive| (bundle::BUNDLE.to_owned(), archive)).into_iter().collect();
+    let bundle = archive.map(|archive| (bundle::BUNDLE.to_owned(), archive)).into_map();
     Assembled { tree, bundle, envelope, envelope_digest, manifest_digest }
 }
 

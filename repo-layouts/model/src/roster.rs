@@ -6,7 +6,7 @@ use std::ops::RangeInclusive;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::{Digest, FileTree, FleetId, IntoSet, KeyText};
+use crate::{Digest, FileTree, FleetId, IntoMap, IntoSet, KeyText};
 
 /// The namespace of a roster's detached signatures (`ssh-keygen -Y sign -n wfm-roster`).
 pub const ROSTER_NAMESPACE: &str = "wfm-roster";
@@ -242,7 +242,7 @@ impl RosterSteps {
             let signature = |(index, text): (&u32, &String)| {
                 (signature_path(step.version, *index as usize), text.clone().into_bytes())
             };
-            let mut files: FileTree = step.signatures.iter().map(signature).collect();
+            let mut files = step.signatures.iter().map(signature).into_map();
             files.insert(roster_path(step.version), step.roster.clone().into_bytes());
             let before = newest.as_ref().map_or(known, |(trust, _)| trust);
             let next = before.next(step.roster.as_bytes(), &files, signer)?;

@@ -39,10 +39,10 @@ impl ComposeRuntime {
         let old = previous.map(|marker| marker.inventory).unwrap_or_default();
         let mut marker = marker(prepared, Stage::Applying);
         // Both: after a cut between here and the end, whatever is on the disk is still known as ours.
-        marker.inventory = inventory.union(&old).cloned().collect();
+        marker.inventory = inventory.union(&old).cloned().into_set();
         project.mark(&marker)?;
         self.end(&in_the_way, prepared, cancel.changing)?;
-        let gone = old.difference(&inventory).cloned().collect();
+        let gone = old.difference(&inventory).cloned().into_set();
         project.fill(&prepared.archive, &gone, &prepared.resolved.encode())?;
         self.check_links(prepared, true)?;
         if is_there && self.replace(prepared, &project, cancel.changing)? {

@@ -8,6 +8,8 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use repo_model::IntoMap;
+
 use super::engine::Listed;
 
 /// A container for which the engine doesn't count seconds any more is in its state for so long at least.
@@ -49,7 +51,7 @@ impl<T: Clone> KnownContainers<T> {
             });
             self.all.extend(known.map(|known| (listed.id.clone(), known)));
         }
-        self.all.iter().map(|(id, known)| (id.clone(), known.state.clone())).collect()
+        self.all.iter().map(|(id, known)| (id.clone(), known.state.clone())).into_map()
     }
 
     /// Keeps what a container was inspected to be after that list.

@@ -13,7 +13,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::docker::DOCKER;
-use super::engine::{Details, Engine, Listed, Looked};
+use super::engine::{Details, Engine, Listed};
 use super::labels;
 use super::resolved::Resolved;
 use crate::runtimes::RuntimeError;
@@ -121,12 +121,12 @@ impl<'a> Stopping<'a> {
 
 /// For how many seconds each of those containers that are still there may take to stop, by its own word.
 pub(super) fn periods(engine: &Engine, ids: &[&str]) -> Result<BTreeMap<String, u64>, RuntimeError> {
-    let seconds = |(id, period): (String, Looked<Period>)| {
+    let mut all = BTreeMap::new();
+    for (id, period) in engine.inspect::<Period>(ids)? {
         let period = period.map_err(|reason| DOCKER.unavailable(reason, None))?;
-        let seconds = period.config.stop_timeout.map_or(PERIOD, |seconds| seconds.try_into().unwrap_or(u64::MAX));
-        Ok((id, seconds))
-    };
-    engine.inspect::<Period>(ids)?.into_iter().map(seconds).collect()
+        all.insert(id, period.config.stop_timeout.map_or(PERIOD, |seconds| seconds.try_into().unwrap_or(u64::MAX)));
+    }
+    Ok(all)
 }
 
 /// The containers that compose stops, and that haven't ended: all, or those that `next` replaces. Of a service that is

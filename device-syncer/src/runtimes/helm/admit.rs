@@ -1,12 +1,11 @@
 //! What a chart would make, before it makes anything: rendered with the arguments of the real apply, and judged by the
 //! site's policy. Where that says nothing of objects, nothing is rendered.
 
-use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::time::Duration;
 
 use repo_artifacts::Chart;
-use repo_model::error_chain;
+use repo_model::{IntoSet, error_chain};
 
 use super::client::HELM;
 use super::rendered::Rendered;
@@ -97,8 +96,7 @@ impl HelmRuntime {
     pub(super) fn ask_the_cluster(&self, verdict: &mut Verdict, namespace: &str) -> Result<(), RuntimeError> {
         if verdict.asks_for_kinds() {
             let kinds = self.ask_by_template("kinds", namespace, KINDS)?;
-            let kinds: BTreeSet<_> =
-                kinds.iter().flat_map(|text| text.lines()).map(|it| it.trim().to_owned()).collect();
+            let kinds = kinds.iter().flat_map(|text| text.lines()).map(|it| it.trim().to_owned()).into_set();
             verdict.settle(&kinds);
         }
         if let Some(level) = self.settings.policy.pod_security() {

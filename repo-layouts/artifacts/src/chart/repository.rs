@@ -12,7 +12,7 @@ use serde::Deserialize;
 use super::{Chart, Entry};
 use crate::download::{download, same};
 use crate::reference::Kind;
-use crate::{RegistryError, Settings};
+use crate::{RegistryError, Settings, yaml};
 
 /// The largest index, in bytes; those of the largest public repositories have some 20 MB.
 const LARGEST_INDEX: usize = 64 << 20;
@@ -40,7 +40,7 @@ fn fetch(settings: &Settings, entry: &Entry, lock: Option<&Lock>) -> Result<(Url
     let index = entry.repository.below("index.yaml");
     let bytes = download(settings, &index, INDEX, LARGEST_INDEX)?;
     let invalid = |reason: String| RegistryError::Invalid { artifact: index.to_string(), kind: INDEX, reason };
-    let listed = read(&bytes).map_err(|error| invalid(error_chain(&error)))?;
+    let listed = read(&bytes).map_err(invalid)?;
     let versions = listed.entries.get(&entry.chart).and_then(Option::as_deref).unwrap_or_default();
     let found = versions.iter().find(|one| one.version.strip_prefix('v').unwrap_or(&one.version) == entry.version);
     let found = found.ok_or_else(|| RegistryError::NotFound { artifact: entry.to_string() })?;
@@ -74,12 +74,12 @@ struct Version {
     digest: Option<String>,
 }
 
-fn read(bytes: &[u8]) -> Result<Index, serde_yaml::Error> {
+fn read(bytes: &[u8]) -> Result<Index, String> {
     let options = serde_yaml::options! {
         budget: serde_yaml::budget! { max_nodes: MOST_NODES, max_events: 2 * MOST_NODES },
         with_snippet: false,
     };
-    serde_yaml::from_slice_with_options(bytes, options)
+    serde_yaml::from_slice_with_options(bytes, options).map_err(|error| yaml::problem("index.yaml", &error))
 }
 
 /// SHA-256 in hex, with or without its name before it.

@@ -12,7 +12,7 @@ use repo_model::IntoSet;
 use serde_json::Value;
 
 use super::{characters, variables};
-use crate::Archive;
+use crate::{Archive, yaml};
 
 /// Keys that make compose read another file.
 const READS: &[&str] = &["include", "extends", "env_file", "label_file"];
@@ -67,7 +67,7 @@ fn parse(file: &str, text: &str) -> Result<Value, String> {
         return Err(format!("{file}: YAML directives, verbatim tags and binary values are not allowed"));
     }
     let options = serde_yaml::options! { merge_keys: serde_yaml::options::MergeKeyPolicy::AsOrdinary };
-    serde_yaml::from_str_with_options(text, options).map_err(|error| format!("{file}: {error}"))
+    serde_yaml::from_str_with_options(text, options).map_err(|error| yaml::problem(file, &error))
 }
 
 /// Every path under a key that reads, with that key.
