@@ -18,12 +18,18 @@ use crate::crash::occurrences;
 use crate::hosted::ID;
 
 /// A copied home is another installation; this one shall be the one that it was.
-fn stay(home: &Path, instance: &str) {
+pub(super) fn stay(home: &Path, instance: &str) {
     let machine = ["/sys/class/dmi/id/product_uuid", "/sys/firmware/devicetree/base/serial-number"];
     let machine = machine.map(|path| std::fs::read(path).unwrap_or_default()).concat();
     let inode = std::fs::metadata(home.join("status.key")).expect("a key").ino().to_le_bytes();
     let place = Digest::of(&[&inode[..], &machine].concat()).hex();
     std::fs::write(home.join("instance"), format!("{instance} {place}")).expect("written");
+}
+
+/// Which installation a device is.
+pub(super) fn instance(device: &Device) -> String {
+    let text = std::fs::read_to_string(device.home().join("instance")).expect("there");
+    text.split(' ').next().expect("a UUID").to_owned()
 }
 
 #[test]
@@ -36,14 +42,10 @@ fn power_cuts_of_an_adoption_that_changes_the_key_leave_a_device_that_works_with
     let (template, repository) = (site.dir.path().join(ID), site.fleet.repository(ID));
     let tip = git::tip(&repository, "status").expect("it reported");
     let old = fingerprint(&key(&device, "status.key").public().to_string().parse().expect("a key"));
-    let instance = |device: &Device| {
-        let text = std::fs::read_to_string(device.home().join("instance")).expect("there");
-        text.split(' ').next().map(str::to_owned)
-    };
     let known = instance(&device);
     let prepare = |root: &Path| {
         copy(&template, &root.join(ID));
-        stay(&root.join(ID).join("home"), known.as_deref().expect("a UUID"));
+        stay(&root.join(ID).join("home"), &known);
         git::git(&repository, &["update-ref", "refs/heads/status", &tip]);
     };
     let check = |root: &Path, _: Option<&_>, when: &str| {

@@ -134,6 +134,41 @@ fn stock_git_and_curl_come_with_the_certificate_that_an_account_pins() {
 }
 
 #[test]
+fn certificates_with_keys_of_each_kind_that_the_documentation_names_are_taken() {
+    let site = Site::new();
+    let script = "openssl req -x509 -nodes -subj /CN=line -days 1 -newkey $2 -keyout \"$1.key\" -out \"$1.crt\" 2>&1 &&
+        openssl x509 -in \"$1.crt\" -noout -pubkey | openssl pkey -pubin -outform der | sha256sum";
+    let store = Store::new(site.lab.home.accounts());
+    let curve = |name: &str| format!("ec -pkeyopt ec_paramgen_curve:{name}");
+    let kinds = ["ed25519".to_owned(), "rsa:2048".to_owned(), "rsa:4096".to_owned(), curve("P-256"), curve("P-384")];
+    for (number, kind) in kinds.iter().enumerate() {
+        let (path, name) = (site.lab.dir().join(format!("kind-{number}")), format!("line-{number}"));
+        let made = Command::new("sh").args(["-c", script, "sh"]).arg(&path).arg(kind).output().expect("a shell");
+        assert!(made.status.success(), "{kind}: {}", said(&made));
+        let digest = printed(&made).lines().last().and_then(|line| line.split(' ').next()).map(str::to_owned);
+        let pin = format!("sha256:{}", digest.expect("a digest")).parse().unwrap();
+        let account = name.parse().unwrap();
+        store.add_without_secret(&account, Role::Auditor, None).unwrap();
+        store.take_certificate(&account, pin, Timestamp::now()).unwrap();
+        for version in ["1.2", "1.3"] {
+            let mut curl = Command::new("curl");
+            curl.args(["--silent", "--show-error", &format!("--tlsv{version}"), "--tls-max", version, "--cacert"]);
+            curl.arg(&site.ca)
+                .arg("--cert")
+                .arg(path.with_extension("crt"))
+                .arg("--key")
+                .arg(path.with_extension("key"));
+            curl.arg(site.url("account"));
+            let is_known = || {
+                let asked = curl.output().expect("curl is installed");
+                serde_json::from_slice::<Value>(&asked.stdout).is_ok_and(|about| about["user"] == name)
+            };
+            assert!(eventually(is_known), "{kind}, TLS {version}");
+        }
+    }
+}
+
+#[test]
 fn a_certificate_that_nobody_pins_is_answered_as_none_is() {
     let site = Site::new();
     let nobody = Shown::new(&site, "nobody").client(&site);
