@@ -48,7 +48,7 @@ pub(super) struct Args {
 }
 
 #[derive(Debug, Serialize)]
-struct Diagnostics {
+pub(super) struct Diagnostics {
     made: Timestamp,
     version: &'static str,
     doctor: Vec<Row>,
@@ -63,7 +63,7 @@ struct Diagnostics {
 
 pub(super) fn run(home: &Home, args: &Args) -> Result<ExitCode, CliError> {
     must_be(home)?;
-    let document = fitting(collect(home));
+    let document = fitting(collect(home, &|_| true));
     match &args.out {
         None => print(&document)?,
         Some(path) => {
@@ -75,7 +75,8 @@ pub(super) fn run(home: &Home, args: &Args) -> Result<ExitCode, CliError> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn collect(home: &Home) -> Diagnostics {
+/// All of it, with the logs of these deployments, by the operator's ids.
+pub(super) fn collect(home: &Home, has_logs: &dyn Fn(&str) -> bool) -> Diagnostics {
     let plan = match plan::of_accepted(home.clone()) {
         Ok(preview) => serde_json::to_value(PlanOut::of(&preview)).unwrap_or_default(),
         Err(error) => Value::String(error.render()),
@@ -85,14 +86,15 @@ fn collect(home: &Home) -> Diagnostics {
         Err(error) => Value::String(error.render()),
     };
     let (made, version, status) = (Timestamp::now(), env!("CARGO_PKG_VERSION"), status::read(home).0);
-    Diagnostics { made, version, doctor: examine(home), status, plan, history, logs: all_logs(home) }
+    Diagnostics { made, version, doctor: examine(home), status, plan, history, logs: all_logs(home, has_logs) }
 }
 
-/// The last lines of all that was applied.
-fn all_logs(home: &Home) -> BTreeMap<String, Vec<String>> {
+/// The last lines of what was applied of these deployments.
+fn all_logs(home: &Home, has_logs: &dyn Fn(&str) -> bool) -> BTreeMap<String, Vec<String>> {
     let (device_state, _) = loaded::peek(&home.repository());
     let redactor = logs::redactor(home);
-    let all = device_state.deployments.into_values().flat_map(|one| {
+    let meant = device_state.deployments.into_values().filter(|one| has_logs(one.inputs.id.as_str()));
+    let all = meant.flat_map(|one| {
         let name = one.inputs.id;
         one.inputs.components.into_iter().map(move |component| (format!("{name}/{}", component.name), component))
     });
@@ -121,7 +123,7 @@ fn tail(home: &Home, component: AppliedComponent) -> Vec<String> {
 }
 
 /// The document in as many bytes as it may have: the oldest lines go first, then history and plan.
-fn fitting(mut all: Diagnostics) -> String {
+pub(super) fn fitting(mut all: Diagnostics) -> String {
     loop {
         let document = super::show::json(&all);
         let longest = all.logs.values().map(Vec::len).max().unwrap_or(0);

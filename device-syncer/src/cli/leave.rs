@@ -123,7 +123,9 @@ fn remove(home: &Home, parts: &[Part]) -> Result<(), CliError> {
 fn forget(home: &Home) -> Result<(), CliError> {
     let root = home.root();
     let failed = |source| CliError::Io { doing: format!("can't take down `{}`", root.display()), source };
-    for directory in [home.repository(), root.join("repository.damaged"), home.cache(), home.helm_values()] {
+    for directory in
+        [home.repository(), root.join("repository.damaged"), home.cache(), home.helm_values(), home.answers()]
+    {
         durable::remove_dir_all(&directory).map_err(failed)?;
     }
     let keys = [

@@ -83,7 +83,7 @@ pub(super) fn run(home: &Home, args: &Args) -> Result<ExitCode, CliError> {
 }
 
 /// Sends the lines of one component from a thread of its own.
-fn follow(
+pub(super) fn follow(
     home: &Home,
     component: AppliedComponent,
     asked: Lines,
@@ -112,7 +112,7 @@ pub(super) fn of(
 }
 
 /// What is here of a deployment, or one component of it.
-fn components(home: &Home, asked: &str, component: Option<&str>) -> Result<Vec<AppliedComponent>, CliError> {
+pub(super) fn components(home: &Home, asked: &str, component: Option<&str>) -> Result<Vec<AppliedComponent>, CliError> {
     let (device_state, _) = loaded::peek(&home.repository());
     let mut all = device_state.deployments.into_iter();
     let found = all.find(|(id, one)| one.inputs.id.as_str() == asked || id.to_string() == asked);

@@ -3,6 +3,7 @@
 mod accept_history;
 mod approve;
 mod approve_removals;
+mod collect_answer;
 mod diagnostics;
 mod doctor;
 mod enroll;
@@ -38,6 +39,7 @@ use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
 use crate::config::Home;
 use crate::error::{CliError, INTERNAL};
 use crate::home;
+use crate::reconcile::answers;
 use crate::runtimes::sandbox;
 use crate::state::layout;
 
@@ -87,6 +89,8 @@ enum Command {
     Schema(schema::Args),
     #[command(name = sandbox::SUBCOMMAND, hide = true)]
     ResolveInSandbox(resolve_in_sandbox::Args),
+    #[command(name = answers::SUBCOMMAND, hide = true)]
+    CollectAnswer(collect_answer::Args),
     /// Prints completions for a shell.
     Completions {
         /// The shell that is to complete commands.
@@ -175,6 +179,7 @@ fn execute(cli: Cli) -> Result<ExitCode, CliError> {
         Command::Leave(args) => leave::run(&home, &args),
         Command::AcceptHistory(args) => accept_history::run(&home, &args),
         Command::Schema(_) => schema::run(),
+        Command::CollectAnswer(args) => collect_answer::run(&home, &args),
         Command::ResolveInSandbox(args) => Ok(resolve_in_sandbox::run(args)),
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "device-syncer", &mut std::io::stdout());

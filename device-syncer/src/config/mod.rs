@@ -31,6 +31,7 @@ use self::gates::GatesFragment;
 use self::host::{HostFragment, RegistriesFragment};
 use self::invalid::InvalidValue;
 
+use crate::decision::ask::Remote;
 use crate::decision::capabilities::Described;
 
 /// The commented sample that `init` writes.
@@ -94,6 +95,8 @@ places! {
     certificate: "tls.pem",
     /// The one that shall take its place, with a new key that signs.
     next_certificate: "tls.pem.next",
+    /// What this device answered to what the fleet asked for, one file for each number.
+    answers: "answers",
     /// The key under which values that only the device knows enter input digests; never leaves the device.
     hmac_key: "hmac.key",
     /// The UUID of this installation, which tells two machines apart that use one identity.
@@ -168,6 +171,7 @@ struct Fragment {
     policy: SitePolicy,
     from_fleet: Vec<String>,
     gates: GatesFragment,
+    remote: Remote,
     clock: ClockFragment,
     poll: Option<String>,
     report: Option<String>,
@@ -284,6 +288,8 @@ pub struct Settings {
     pub from_fleet: BTreeSet<FleetKey>,
     /// What the site lets changes wait for.
     pub gates: SiteGates,
+    /// What the site lets the fleet ask for.
+    pub remote: Remote,
     /// Whether windows are kept by this clock although the kernel doesn't say that it is synchronised.
     pub trusts_clock: bool,
     /// The site's own poll interval, before the fleet's.
@@ -372,6 +378,7 @@ impl Settings {
             from_fleet: from_fleet::read(&fragment.from_fleet, &fragment.policy)?,
             policy: fragment.policy,
             gates: SiteGates::make(fragment.gates, home.root())?,
+            remote: fragment.remote,
             trusts_clock: fragment.clock.rtc,
             poll: interval("poll", fragment.poll)?,
             report: interval("report", fragment.report)?,
@@ -461,6 +468,8 @@ mod tests {
             ),
             ("gates: {removals: all}\n", vec!["device.yaml:1:9: gates.removals: `all`"]),
             ("gates:\n  approval:\n    for: []\n", vec!["device.yaml:3:5: gates.approval.for: "]),
+            ("remote:\n  logs: ['']\n", vec!["device.yaml:2:10: remote.logs", "an empty pattern means nothing"]),
+            ("remote: {logs: all}\n", vec!["device.yaml:1:10: remote.logs: "]),
             ("docker: [a]\n", vec!["device.yaml:1:10: docker[0]: "]),
             ("docker: {stopTimeout: 1h}\n", vec!["docker.stopTimeout", "at most 10m"]),
             ("helm: {kubeconfig: k}\n", vec!["context"]),

@@ -18,6 +18,7 @@ use repo_model::{
 };
 use serde::{Deserialize, Serialize};
 
+use crate::decision::ask::Asked;
 use crate::decision::component::Component;
 use crate::decision::deployment::DesiredDeployment;
 use crate::decision::failure::Failure;
@@ -32,6 +33,7 @@ pub const STATE: &str = "refs/syncer/state";
 pub const STATUS: &str = Branch::Status.ref_name();
 
 const ACCEPTED: &str = "accepted.json";
+const ASKED: &str = "asked.json";
 const ROSTER: &str = "roster.json";
 const ATTEMPTS: &str = "attempt.json";
 const FAILED_INPUTS: &str = "bad.json";
@@ -67,6 +69,8 @@ pub struct DeviceState {
     pub whole: BTreeMap<String, String>,
     /// The restarts that began, by project; absent where none ever did.
     pub restarts: BTreeMap<String, Restarts>,
+    /// What the fleet asked for last; `None` before the first state.
+    pub asked: Option<Asked>,
     /// What counted last of what the fleet says of the site's policy: what was denied before may be allowed when it changes.
     pub from_fleet: BTreeMap<String, serde_json::Value>,
     /// What this device locked itself, by project.
@@ -502,6 +506,9 @@ impl DeviceState {
         if !self.from_fleet.is_empty() {
             tree.insert(FROM_FLEET.to_owned(), json::to_bytes(&self.from_fleet));
         }
+        if let Some(asked) = &self.asked {
+            tree.insert(ASKED.to_owned(), json::to_bytes(asked));
+        }
         if let Some(waiting) = &self.waiting {
             tree.insert(WAITING.to_owned(), json::to_bytes(waiting));
         }
@@ -530,6 +537,7 @@ impl DeviceState {
             rollbacks: read(tree, ROLLBACKS)?.unwrap_or_default(),
             whole: read(tree, WHOLE)?.unwrap_or_default(),
             restarts: read(tree, RESTARTS)?.unwrap_or_default(),
+            asked: read(tree, ASKED)?,
             from_fleet: read(tree, FROM_FLEET)?.unwrap_or_default(),
             waiting: read(tree, WAITING)?,
             damaged: read(tree, DAMAGED)?,

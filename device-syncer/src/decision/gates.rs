@@ -168,6 +168,8 @@ pub struct Gates {
     pub hook: Option<HookGate>,
     /// What is known of what changes need, where that is fetched in windows of its own.
     pub fetched: AllFetched,
+    /// Whether the site doesn't let the fleet have anything restarted.
+    pub refuses_restarts: bool,
 }
 
 /// What the site lets go without a person.

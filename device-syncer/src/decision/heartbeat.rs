@@ -37,7 +37,8 @@ pub fn current_state(
             deployments.entry(*id).or_default().components.insert(component.name.clone(), current);
         }
     }
-    CurrentState { layout: envelope::LAYOUT, time, serial, deployments }
+    let asked = Some(device_state.asked.map_or(0, |asked| asked.number));
+    CurrentState { layout: envelope::LAYOUT, time, serial, deployments, asked }
 }
 
 /// Whether the heartbeat's time has come, or anything is in other health than the one before says, if there was one.

@@ -6,6 +6,8 @@
 pub mod admission;
 /// A person's word for what a change comes to.
 pub mod approval;
+/// What the fleet asks this device for.
+pub mod ask;
 /// How long to wait after failures.
 pub mod backoff;
 /// What the device says of itself.

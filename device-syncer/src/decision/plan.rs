@@ -348,6 +348,9 @@ fn restart(
             continue;
         }
         let Some(cause) = actual.device_state.restart_due(&one.project, wanted.restarts, may_here) else { continue };
+        if gates.refuses_restarts && matches!(cause, RestartCause::Fleet(_)) {
+            continue;
+        }
         let closed = gates.closed(cause.change(), subject);
         if gates.asks_hook(cause.change(), subject) {
             asks = Some(HookChange::Restart);

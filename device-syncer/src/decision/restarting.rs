@@ -4,9 +4,11 @@ use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
 use repo_model::margo::ProfileType;
+use repo_model::report::{Condition, ConditionType, Reason};
 use repo_model::{DeploymentName, IntoMap};
 
 use super::component::Component;
+use super::conditions::condition;
 use super::deployment::DesiredDeployment;
 use super::device_state::DeviceState;
 use super::gates::{Change, Gates, Subject};
@@ -87,6 +89,21 @@ impl DeviceState {
             restarts.is_some_and(|restarts| restarts.here == Some(at) && restarts.left.is_empty())
         })
     }
+}
+
+/// The restarts that the fleet asks for, where the site doesn't let it.
+pub fn refused(wanted: &[DesiredDeployment], state: &DeviceState) -> impl Iterator<Item = Condition> {
+    wanted.iter().filter_map(|one| {
+        let begun = |project: &str| state.restarts.get(project).map_or(0, |restarts| restarts.number);
+        let number = one.restarts.number;
+        compose_projects(one).any(|project| number > begun(project)).then(|| {
+            let text = format!(
+                "restart {number} of `{}` isn't done: the site doesn't allow it (`remote: restart` in the device's device.yaml)",
+                one.name
+            );
+            condition(ConditionType::RequestRefused, Reason::NotAllowed, text)
+        })
+    })
 }
 
 /// Lets what persons at the device asked for count, and returns those requests that are over: done, refused, or too old.

@@ -1,7 +1,7 @@
 //! The branch `heartbeat` at the host: one commit without parents, replaced each time. It is never on this device's disk:
 //! after a restart it is made anew.
 
-use repo_git::PushUpdate;
+use repo_git::{CommitId, PushUpdate};
 use repo_model::message::Message;
 use repo_model::report::{CURRENT_STATE, CurrentState};
 use repo_model::{Branch, FileTree, Trailer, json};
@@ -15,13 +15,26 @@ use crate::state::store::StoreError;
 /// What the heartbeat says since this process last replaced it.
 #[derive(Debug, Default)]
 pub struct Heartbeat {
-    pushed: Option<CurrentState>,
+    pushed: Option<Said>,
+}
+
+/// What the host took last from this process.
+#[derive(Debug)]
+struct Said {
+    commit: CommitId,
+    state: CurrentState,
+    answers: FileTree,
 }
 
 impl Heartbeat {
     /// What the host took last from this process; `None` before that.
     pub fn pushed(&self) -> Option<&CurrentState> {
-        self.pushed.as_ref()
+        self.pushed.as_ref().map(|said| &said.state)
+    }
+
+    /// Whether it says just these answers.
+    pub fn has_answers(&self, answers: &FileTree) -> bool {
+        self.pushed.as_ref().is_some_and(|said| said.answers == *answers)
     }
 
     /// Lets the next pass replace it, whatever it says.
@@ -36,18 +49,22 @@ impl Heartbeat {
         state: &Shared,
         device: &Device,
         refs: &RemoteRefs,
-        current: CurrentState,
+        (current, answers): (CurrentState, FileTree),
     ) -> Result<(), StoreError> {
         let message = Message::new(format!("heartbeat (serial {})", current.serial))
             .identity(Branch::Heartbeat, device.join.fleet, &device.join.device)
             .trailer(Trailer::Serial, current.serial);
-        let files = FileTree::from([(CURRENT_STATE.to_owned(), json::to_bytes(&current))]);
-        let (new, pack) = state.lock().store.parentless(&files, &message, current.time.as_second())?;
+        let mut files = answers.clone();
+        files.insert(CURRENT_STATE.to_owned(), json::to_bytes(&current));
+        // What the host has of the one that this replaces needn't be brought again.
+        let replaced = self.pushed.as_ref().filter(|said| Some(said.commit) == refs.heartbeat);
+        let at_host = replaced.map(|said| said.answers.clone()).unwrap_or_default();
+        let (new, pack) = state.lock().store.parentless(&files, &at_host, &message, current.time.as_second())?;
         let branch = Branch::Heartbeat.to_string();
         let update = PushUpdate { branch, expected: refs.heartbeat, new, force: true };
-        if host.push_pack(&pack, &update) == Pushed::Done {
-            self.pushed = Some(current);
-        }
+        let is_done = host.push_pack(&pack, &update) == Pushed::Done;
+        // Whatever the host lacks, the next one brings all.
+        self.pushed = is_done.then_some(Said { commit: new, state: current, answers });
         Ok(())
     }
 }

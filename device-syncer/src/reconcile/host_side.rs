@@ -23,6 +23,7 @@ use crate::reconcile::accept::{Found, fetch_and_judge};
 use crate::reconcile::outcome::{HostAnswer, HostReport};
 use crate::reconcile::pass_error::PassError;
 use crate::state::accepted::{LastRead, Unreadable};
+use crate::state::answers;
 use crate::state::floor::Floor;
 use crate::state::requests::Requests;
 use crate::state::shared::Shared;
@@ -170,8 +171,10 @@ impl HostSide {
             heartbeat::current_state(&state.store.device_state, &seen.observation, &attempts, serial, now)
         };
         let interval = self.device.report_interval(desired);
-        if seen.acted || heartbeat::is_due(self.heartbeat.pushed(), &current, interval) && !seen.is_soon {
-            self.heartbeat.push(&mut self.client, &self.state, &self.device, refs, current)?;
+        let answers = answers::files(&self.device.home, now);
+        let is_new = !self.heartbeat.has_answers(&answers);
+        if seen.acted || (is_new || heartbeat::is_due(self.heartbeat.pushed(), &current, interval)) && !seen.is_soon {
+            self.heartbeat.push(&mut self.client, &self.state, &self.device, refs, (current, answers))?;
             seen.acted = false;
         }
         Ok(is_told)

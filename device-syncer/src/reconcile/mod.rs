@@ -6,6 +6,8 @@ pub mod accept;
 pub mod agent;
 /// Reports a plan before anything of it begins.
 mod announce;
+/// Answers what the fleet asks for.
+pub mod answers;
 /// Which work of a plan may begin now.
 mod choose;
 /// Values that stay on the device.

@@ -18,15 +18,16 @@ use repo_model::error_chain;
 use repo_model::report::{CAPABILITIES, Condition, ConditionType, Reason};
 
 use crate::config::Device;
+use crate::decision::ask::{self, Asked, Task};
 use crate::decision::device_state::{Accepted, DeviceState};
 use crate::decision::failure::is_disk_full;
-use crate::decision::fetched::AllFetched;
 use crate::decision::health::{self, NotReady};
 use crate::decision::{backoff, conditions};
 use crate::host::client::HostClient;
 use crate::host::connection::{Current, HostClock};
 use crate::host::refs::{Ask, StatusTip};
 use crate::reconcile::accept::{Acceptance, Found, Heard};
+use crate::reconcile::answers::Answers;
 use crate::reconcile::encrypted;
 use crate::reconcile::host_side::{CloneInUse, HostSide, Seen};
 use crate::reconcile::outcome::{HostAnswer, LocalOutcome, PassOutcome};
@@ -34,12 +35,13 @@ use crate::reconcile::pass_error::PassError;
 use crate::reconcile::reconciler::Reconciler;
 use crate::reconcile::talk::silent_for;
 use crate::state::accepted::{self, LastRead};
+use crate::state::answers;
 use crate::state::floor::Floor;
 use crate::state::hold;
 use crate::state::last_failure::LastFailure;
 use crate::state::rekey;
 use crate::state::requests::Requests;
-use crate::state::shared::Shared;
+use crate::state::shared::{Again, Shared};
 use crate::state::store::Store;
 
 /// A job that began less long ago says soon what it comes to: the heartbeat and the log wait for that.
@@ -77,6 +79,8 @@ pub struct DeviceSide {
     heard: Heard,
     last_read: LastRead,
     clone: CloneInUse,
+    /// Answers what the fleet asks for.
+    answers: Answers,
     /// The clone is to be mended as soon as nobody else is at work in it.
     is_mended_later: bool,
 }
@@ -94,6 +98,7 @@ impl Syncer {
         let (clock, current) = (client.connection.clock(), client.connection.current());
         let host = HostSide::new(device.clone(), client, state.clone());
         let (clone, not_ready, heard, is_mended_later) = (host.clone.clone(), Vec::new(), Heard::default(), false);
+        let answers = Answers::new(&device.home, reconciler.jobs.stop(), reconciler.jobs.ended());
         let here = DeviceSide {
             device,
             reconciler,
@@ -108,6 +113,7 @@ impl Syncer {
             heard,
             last_read: LastRead::default(),
             clone,
+            answers,
             is_mended_later,
         };
         Self { host, here }
@@ -127,10 +133,12 @@ impl Syncer {
         let mut ask = Ask::Host;
         loop {
             let outcome = self.pass(ask)?;
-            if !self.here.reconciler.jobs.is_any() {
+            // What was answered is told by one more pass.
+            let is_over = !self.here.reconciler.jobs.is_any();
+            if is_over && !self.here.answers.join() {
                 return Ok(outcome);
             }
-            ask = match (self.here.reconciler.jobs.wait(outcome.poll), outcome.host) {
+            ask = match (is_over || self.here.reconciler.jobs.wait(outcome.poll), outcome.host) {
                 (false, _) => Ask::Host,
                 (true, HostAnswer::Complete | HostAnswer::NotAsked) => Ask::IfMoved,
                 (true, HostAnswer::Unreachable | HostAnswer::Unfetched) => Ask::Later(outcome.poll),
@@ -170,6 +178,7 @@ impl DeviceSide {
     pub fn end(&mut self) -> Result<(), PassError> {
         self.reconciler.hooks.join();
         let ended = self.reconciler.jobs.end();
+        self.answers.join();
         self.reconciler.observer.end(&self.reconciler.runtimes);
         Ok(ended?)
     }
@@ -248,7 +257,7 @@ impl DeviceSide {
         self.reconciler.jobs.end_now(&hold::now(&self.device.home, Timestamp::now()));
         let requests = Requests::read(&self.device.home);
         if let Some(retry) = &requests.retry {
-            self.forget_failures(retry)?;
+            self.try_again(retry)?;
             Requests::retry_is_done(&self.device.home);
         }
         if let Some(found) = &found {
@@ -284,6 +293,10 @@ impl DeviceSide {
         if let Some(desired) = pass.desired.as_deref() {
             encrypted::forget_old_key(&self.device.home, encrypted::deployments(Some(desired), &view.device_state));
         }
+        let is_answered = self.answers.reap();
+        if let Some(desired) = pass.desired.as_deref() {
+            self.answer(desired, &view.device_state)?;
+        }
         if requests.accept_history.is_some_and(|commit| accepted::is_in_force(&view, commit)) {
             Requests::history_is_accepted(&self.device.home);
         }
@@ -303,7 +316,8 @@ impl DeviceSide {
             not_ready,
             poll: self.device.poll_interval(pass.desired.as_deref()),
         };
-        let seen = Seen { observation: Arc::new(observation), acted: done.acted, is_soon: just_began };
+        let acted = done.acted || is_answered;
+        let seen = Seen { observation: Arc::new(observation), acted, is_soon: just_began };
         Ok((passed, Some(seen)))
     }
 
@@ -331,33 +345,55 @@ impl DeviceSide {
     }
 
     /// Lets what was given up be tried again: everything, or one deployment by the operator's id.
-    fn forget_failures(&mut self, deployment: &str) -> Result<(), PassError> {
-        let named = match deployment {
-            "" => None,
-            _ => {
-                let view = self.state.view();
-                let desired = accepted::read(&view, &view.device_state)?;
-                let capabilities = view.device_state.status.get(CAPABILITIES);
-                let wanted = desired.map(|desired| self.reconciler.resolve(&self.device, &desired, capabilities));
-                Some(wanted.into_iter().flatten().find(|wanted| wanted.name.as_str() == deployment))
-            }
+    fn try_again(&mut self, deployment: &str) -> Result<(), PassError> {
+        let view = self.state.view();
+        let again = match deployment {
+            "" => Again::All,
+            _ => self.again(deployment, accepted::read(&view, &view.device_state)?.as_ref(), &view.device_state),
         };
-        let mut change = self.state.begin();
-        match named {
-            None => {
-                change.next.failed_inputs.clear();
-                change.next.rollbacks.clear();
-                change.next.attempts.clear();
-                change.next.forget_all_drift();
-            }
-            Some(Some(wanted)) => change.next.forget_failures(&wanted),
-            Some(None) => tracing::warn!(deployment, "no deployment of this id is wanted, so nothing is tried again"),
+        if matches!(again, Again::Nothing) {
+            tracing::warn!(deployment, "no deployment of this id is wanted, so nothing is tried again");
         }
-        change.state.retries.clear();
-        // Somebody may have brought what wasn't here.
-        change.state.fetched = Some(AllFetched::new());
-        change.state.restores.clear();
+        let mut change = self.state.begin();
+        change.try_again(&again);
         change.commit()?;
+        Ok(())
+    }
+
+    /// What is tried again of one deployment, by the operator's id.
+    fn again(&self, name: &str, desired: Option<&Desired>, device_state: &DeviceState) -> Again {
+        let capabilities = device_state.status.get(CAPABILITIES);
+        let wanted = desired.map(|desired| self.reconciler.resolve(&self.device, desired, capabilities));
+        let found = wanted.into_iter().flatten().find(|wanted| wanted.name.as_str() == name);
+        found.map_or(Again::Nothing, |wanted| Again::Of(Box::new(wanted)))
+    }
+
+    /// Begins to answer what the fleet asks for, if that is due. It is durable that it was begun before anything is done for it, and
+    /// a retry is done with that.
+    fn answer(&mut self, desired: &Desired, device_state: &DeviceState) -> Result<(), PassError> {
+        if self.answers.is_at_work() {
+            return Ok(());
+        }
+        let (home, now) = (&self.device.home, Timestamp::now());
+        answers::forget_old(home, now);
+        let Some((ask, asked)) = desired.envelope.policy.ask.as_ref().zip(device_state.asked) else { return Ok(()) };
+        let standing = answers::read(home, now);
+        if !asked.is_due(ask, &standing, now) || !self.answers.may_begin(ask.number) {
+            return Ok(());
+        }
+        let task = ask::task(ask, &self.device.settings.remote, desired, &standing);
+        if ask.number > asked.number {
+            let again = match &task {
+                Ok(Task::Retry(None)) => Again::All,
+                Ok(Task::Retry(Some(name))) => self.again(name.as_str(), Some(desired), device_state),
+                _ => Again::Nothing,
+            };
+            let mut change = self.state.begin();
+            change.next.asked = Some(Asked { number: ask.number, at: Some(now) });
+            change.try_again(&again);
+            change.commit()?;
+        }
+        self.answers.begin(ask.clone(), task, self.device.settings.path.clone());
         Ok(())
     }
 

@@ -16,6 +16,7 @@ use repo_model::{IntoMap, IntoSet, error_chain};
 
 use crate::config::{Device, Home, Settings, known_zone};
 use crate::decision::approval::{Approvals, FleetAsks, SiteWords};
+use crate::decision::ask::Asked;
 use crate::decision::closed::{closed, fetched_before};
 use crate::decision::conditions::{self, condition};
 use crate::decision::deployment::DesiredDeployment;
@@ -128,6 +129,9 @@ impl Reconciler {
             change.note_sets(wanted, failed, &observation, pass.desired.as_deref());
             self.put_last_good(device, reported, &mut change.next, wanted);
             change.next.keep_only(wanted);
+            if change.next.asked.is_none() {
+                change.next.asked = pass.desired.as_deref().map(Asked::first);
+            }
             change.next.note_policy(wanted, is_suspended(pass.desired.as_deref()));
             change.next.recover_images(wanted, &observation.found);
             change.next.with_images(wanted);
@@ -145,6 +149,9 @@ impl Reconciler {
         conditions.extend(hook.conditions.iter().cloned());
         conditions.extend(conditions::unreachable(&shown, &reported));
         conditions.extend(conditions::violations(&shown));
+        if self.gates.refuses_restarts {
+            conditions.extend(restarting::refused(wanted.as_deref().unwrap_or_default(), &change.next));
+        }
         if is_unconfined {
             conditions.push(condition(ConditionType::SandboxUnavailable, Reason::NoLandlockAndNotRoot, UNCONFINED));
         }
@@ -284,8 +291,9 @@ pub(super) fn gates(
     let removals = site.removals.map(|share| RemovalLimit { share, approved: approved_removals::read(&device.home) });
     let approvals = approvals_of(device, desired, now, clock_is_behind);
     let (is_suspended, drift) = (is_suspended(desired), site.drift);
+    let refuses_restarts = !device.settings.remote.restart;
     let windows = Gates { openings, own_openings, ..Gates::default() };
-    Gates { is_suspended, is_unlisted, holds, drift, removals, approvals, ..windows }
+    Gates { is_suspended, is_unlisted, holds, drift, removals, approvals, refuses_restarts, ..windows }
 }
 
 /// What is known of what is wanted; of anything else it is forgotten.

@@ -2,6 +2,8 @@
 
 /// The accepted state, read from the clone.
 pub mod accepted;
+/// What this device answered to what the fleet asked for.
+pub mod answers;
 /// What persons at the device said of changes.
 pub mod approvals;
 /// The removals that a person at the device approved.

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use jiff::Timestamp;
 use repo_model::FileTree;
 
+use crate::decision::deployment::DesiredDeployment;
 use crate::decision::device_state::DeviceState;
 use crate::decision::fetched::AllFetched;
 use crate::decision::message::{Identity, message};
@@ -110,6 +111,15 @@ impl Shared {
     }
 }
 
+/// What is tried again of what was given up.
+#[derive(Debug)]
+pub enum Again {
+    /// No deployment of that id is wanted.
+    Nothing,
+    Of(Box<DesiredDeployment>),
+    All,
+}
+
 /// A change of the state. Dropped without a commit, it changes nothing but what may not be tried yet.
 #[derive(Debug)]
 pub struct Transaction<'a> {
@@ -124,6 +134,24 @@ pub struct Transaction<'a> {
 }
 
 impl Transaction<'_> {
+    /// Lets that be tried again, at once.
+    pub fn try_again(&mut self, again: &Again) {
+        match again {
+            Again::Nothing => return,
+            Again::Of(wanted) => self.next.forget_failures(wanted),
+            Again::All => {
+                self.next.failed_inputs.clear();
+                self.next.rollbacks.clear();
+                self.next.attempts.clear();
+                self.next.forget_all_drift();
+            }
+        }
+        self.state.retries.clear();
+        // Somebody may have brought what wasn't here.
+        self.state.fetched = Some(AllFetched::new());
+        self.state.restores.clear();
+    }
+
     /// Makes the change so far durable, in one commit of `status` if it says anything new. Returns whether it does.
     pub fn commit(&mut self) -> Result<bool, StoreError> {
         let (state, mut next) = (&mut *self.state, self.next.clone());

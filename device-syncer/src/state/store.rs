@@ -398,9 +398,16 @@ impl Store {
         tip.map_or(Ok(Vec::new()), history)
     }
 
-    /// A signed, parentless commit with these files, for `heartbeat`, and the pack that brings it. Nothing is stored.
-    pub fn parentless(&self, files: &FileTree, message: &Message, time: i64) -> Result<(CommitId, Pack), StoreError> {
-        let mut prepared = Prepared::default();
+    /// A signed, parentless commit with these files, for `heartbeat`, and the pack that brings it, without those that are at the
+    /// host. Nothing is stored.
+    pub fn parentless(
+        &self,
+        files: &FileTree,
+        at_host: &FileTree,
+        message: &Message,
+        time: i64,
+    ) -> Result<(CommitId, Pack), StoreError> {
+        let mut prepared = Prepared::upon_files(at_host).map_err(failed("make"))?;
         let spec = self.spec(TreeSource::Files(files), Vec::new(), time, message.to_string());
         let id = prepared.commit(&spec, Some(&self.key)).map_err(failed("make"))?;
         Ok((id, prepared.pack().map_err(failed("make"))?))

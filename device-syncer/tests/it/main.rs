@@ -8,6 +8,7 @@ mod admission;
 mod adoption;
 mod approval;
 mod archives;
+mod asks;
 mod certificate;
 mod clocks;
 mod commands;

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::ask::Ask;
 use crate::margo::ProfileType;
 use crate::windows::WindowsPolicy;
 use crate::words::words;
@@ -109,6 +110,9 @@ pub struct DevicePolicy {
     /// Whether a person has to agree to changes; nobody has to without.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub approval: Option<ApprovalPolicy>,
+    /// What the fleet asks for once; a reader that doesn't know the key does nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ask: Option<Ask>,
     /// What the fleet says of the site's own policy, by the keys of that; only what the site hands over counts.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub site: BTreeMap<String, serde_json::Value>,

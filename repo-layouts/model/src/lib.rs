@@ -10,7 +10,7 @@
 //! | `bundle` | [`bundle`] |
 //! | `freshness` | [`freshness`] `freshness.json` |
 //! | `status` | [`margo::status`] Margo's DeploymentStatus · [`report`] `syncer.json` · [`margo::capabilities`] DeviceCapabilities |
-//! | `heartbeat` | [`report`] `current-state.json` |
+//! | `heartbeat` | [`report`] `current-state.json` · [`ask`] `answers/<number>.json` |
 //! | `site` | [`site`] `site.json` |
 //! | commits | [`message`] subjects and trailers · [`branch`] branches and who writes them |
 //! | beside them | [`join`] the join file · [`enrolment`] how a device gets one from a host · [`margo::description`] an application's `margo.yaml` |
@@ -20,6 +20,7 @@
 //! are read is in [`yaml`] (with positions) and [`json`].
 
 pub mod answer;
+pub mod ask;
 pub mod branch;
 pub mod bundle;
 mod chain;

@@ -11,7 +11,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-pub use check::{Beside, Link, MAX_CHAIN, Named, Status, chain, heartbeat, identity, newest_state};
+pub use check::{Beside, Heartbeat, Link, MAX_CHAIN, Named, Status, chain, heartbeat, identity, newest_state};
 pub use condition::{Condition, ConditionType, Reason};
 pub use doubt::Doubt;
 pub use health::{Drift, Health};
@@ -27,7 +27,7 @@ pub const SYNCER: &str = "syncer.json";
 /// The path of the DeviceCapabilitiesManifest in the tree of `status`.
 pub const CAPABILITIES: &str = "capabilities.json";
 
-/// The path of the only file on `heartbeat`.
+/// The path of the file on `heartbeat` that is always there; answers may lie beside it.
 pub const CURRENT_STATE: &str = "current-state.json";
 
 /// What the syncer reports of itself and what rarely changes.
@@ -113,6 +113,10 @@ pub struct CurrentState {
     pub serial: u64,
     /// Margo's `deploymentId` to what runs of it.
     pub deployments: BTreeMap<DeploymentId, CurrentDeployment>,
+    /// The highest number that the fleet asked something by and that is done with; absent where the syncer answers nothing, which
+    /// one before 0.3 never does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub asked: Option<u64>,
 }
 
 /// What runs of one deployment.

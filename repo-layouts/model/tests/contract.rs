@@ -24,6 +24,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
+use repo_model::ask::{Answer, AskedWord, Outcome, answer_path};
 use repo_model::desired::{Assembled, assemble, deployment_path};
 use repo_model::envelope::{
     ComponentLock, DevicePolicy, ENVELOPE, Envelope, EnvelopeDeployment, EnvelopeDevice, LAYOUT, Lock, ValueFrom,
@@ -189,6 +190,17 @@ fn branches() -> BTreeMap<&'static str, FileTree> {
         time: time("2026-11-21T12:05:00Z"),
         serial: 7,
         deployments: BTreeMap::from([(deployment(), current)]),
+        asked: Some(2),
+    };
+    let answer = Answer {
+        number: 2,
+        what: AskedWord::Logs.to_string(),
+        deployment: Some("digitron".parse().unwrap()),
+        time: time("2026-11-21T12:04:10Z"),
+        outcome: Outcome::Done.to_string(),
+        reason: None,
+        logs: Some(BTreeMap::from([("digitron".parse().unwrap(), vec!["digitron-1  | ready, as ***".to_owned()])])),
+        diagnostics: None,
     };
     BTreeMap::from([
         ("desired", assembled.tree),
@@ -201,7 +213,13 @@ fn branches() -> BTreeMap<&'static str, FileTree> {
                 (format!("deployments/{}.json", deployment()), status.to_bytes()),
             ]),
         ),
-        ("heartbeat", FileTree::from([(CURRENT_STATE.to_owned(), json::to_bytes(&state))])),
+        (
+            "heartbeat",
+            FileTree::from([
+                (CURRENT_STATE.to_owned(), json::to_bytes(&state)),
+                (answer_path(answer.number), json::to_bytes(&answer)),
+            ]),
+        ),
         ("site", FileTree::from([(SITE.to_owned(), json::to_bytes(&site_list()))])),
     ])
 }

@@ -2,10 +2,11 @@
 
 use jiff::Timestamp;
 use repo_git::CommitId;
+use repo_model::ask::is_answer;
 use repo_model::bundle::BUNDLE;
 use repo_model::clock::SKEW;
 use repo_model::freshness::{FRESHNESS, Freshness, Subject};
-use repo_model::report::{Adopted, Beside, CURRENT_STATE, heartbeat as read_heartbeat};
+use repo_model::report::{Adopted, Beside, CURRENT_STATE, Heartbeat, heartbeat as read_heartbeat};
 use repo_model::roster::Trust;
 use repo_model::site::SiteList;
 use repo_model::{DeviceId, Digest, ErrorCode, KeyText, Trailer, json};
@@ -53,7 +54,7 @@ pub(super) fn bundle<'p>(
         found.push(wrong);
         return found;
     }
-    found.extend(foreign(told, BUNDLE));
+    found.extend(foreign(told, |path| path == BUNDLE));
     let archive = told.files.get(BUNDLE).map(|bytes| Digest::of(bytes));
     if states.any(|state| state.bundle == archive) {
         return found;
@@ -86,7 +87,7 @@ pub(super) fn freshness(
         found.push(wrong);
         return (None, found);
     }
-    found.extend(foreign(told, FRESHNESS));
+    found.extend(foreign(told, |path| path == FRESHNESS));
     let answers = said.tip.parse().map_or(Answers::Unknown, answers);
     let Some(published) = answers.published() else {
         let text = format!("it is of commit {}, which the history of `desired` hasn't, or which is refused", said.tip);
@@ -137,15 +138,16 @@ pub(super) fn heartbeat(told: &Told<'_>, ground: Ground<'_>, status: AtStatus<'_
         found.push(wrong);
         return (None, found);
     }
-    found.extend(foreign(told, CURRENT_STATE));
+    found.extend(foreign(told, |path| path == CURRENT_STATE || is_answer(path)));
     let named = status.published.map(|published| &published.named);
-    let (state, doubts) = match read_heartbeat(told.files, Beside { status: status.last, named, now: ground.now }) {
-        Ok(read) => read,
-        Err(doubt) => {
-            found.push(Found::doubt(told.branch, told.id, &doubt));
-            return (None, found);
-        }
-    };
+    let Heartbeat { state, doubts, .. } =
+        match read_heartbeat(told.files, Beside { status: status.last, named, now: ground.now }) {
+            Ok(read) => read,
+            Err(doubt) => {
+                found.push(Found::doubt(told.branch, told.id, &doubt));
+                return (None, found);
+            }
+        };
     found.extend(doubts.iter().map(|doubt| Found::doubt(told.branch, told.id, doubt)));
     let (serial, newest) = (state.serial, ground.tip.named.serial);
     let told_of = status.last.map_or(0, |(_, adopted)| adopted.serial);
@@ -190,7 +192,7 @@ pub(super) fn went_back<T: PartialOrd + std::fmt::Display>(
     Some(told.found(&WENT_BACK_FOUND, format!("its {what} is {now}, and the checkpoint has {before}")))
 }
 
-fn foreign(told: &Told<'_>, own: &str) -> Vec<Found> {
-    let foreign = told.files.keys().filter(|path| *path != own);
+fn foreign(told: &Told<'_>, is_own: impl Fn(&str) -> bool) -> Vec<Found> {
+    let foreign = told.files.keys().filter(|path| !is_own(path));
     foreign.map(|path| told.found(&FOREIGN_FILE, format!("`{path}` is no file of this branch"))).collect()
 }

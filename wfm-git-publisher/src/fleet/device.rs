@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use repo_model::ask::Ask;
 use repo_model::envelope::DevicePolicy;
 use repo_model::value::ParamValue;
 use repo_model::yaml::{Field, Reader};
@@ -14,7 +15,7 @@ use super::place::{Place, placed};
 use super::policy::{Policy, Seconds};
 use super::retired::{self, Retired};
 use super::values::data;
-use super::{Fleet, labels, policy};
+use super::{Fleet, ask, labels, policy};
 
 /// A file in `devices/`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,6 +29,8 @@ pub struct Device {
     pub policy: Policy,
     /// Whether it is told to leave everything as it is.
     pub suspended: bool,
+    /// What the fleet asks it for; the device does it once for each number.
+    pub ask: Option<Ask>,
     /// What templates can name as `device.data.…`.
     pub data: BTreeMap<String, ParamValue>,
     /// The keys that may sign its `status`; none before it is enrolled.
@@ -59,6 +62,7 @@ impl Device {
             // What is retired shall be gone, which what is left as it is never is.
             suspended: self.suspended && self.retired.is_none(),
             windows: self.policies(fleet).find_map(|(_, policy)| policy.windows.as_ref()).map(|one| one.policy.clone()),
+            ask: self.ask.clone(),
             approval: self.policies(fleet).find_map(|(_, policy)| policy.approval.as_ref()).map(|one| one.0),
             site: self.for_site(fleet).map(|(key, (value, _))| (key.to_owned(), value.clone())).collect(),
         }
@@ -87,6 +91,7 @@ impl Device {
         let labels = reader.optional("labels", labels::read).unwrap_or_default();
         let policy = reader.optional("policy", policy::read).unwrap_or_default();
         let suspended = reader.optional("suspended", Field::bool).unwrap_or_default();
+        let ask = reader.optional("ask", ask::read);
         let data = reader.optional("data", data).unwrap_or_default();
         let status_keys = reader.optional("statusKeys", |field| keys(field, status_key)).unwrap_or_default();
         let ssh_keys = reader.optional("sshKeys", |field| keys(field, ssh_key)).unwrap_or_default();
@@ -95,7 +100,8 @@ impl Device {
         refuse_unbuilt(reader, UNBUILT);
         let (id, place) = id?;
         let file = file.to_owned();
-        let device = Self { file, id, labels, policy, suspended, data, status_keys, ssh_keys, retired, enrolled_by };
+        let device =
+            Self { file, id, labels, policy, suspended, ask, data, status_keys, ssh_keys, retired, enrolled_by };
         Some((device, place))
     }
 }

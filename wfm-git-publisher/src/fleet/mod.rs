@@ -5,6 +5,7 @@
 //! [`Broken`], because a file that can't be read must never remove anything from a device.
 
 mod application;
+mod ask;
 mod check;
 mod cycles;
 mod deployment;

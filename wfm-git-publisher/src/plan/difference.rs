@@ -251,6 +251,7 @@ pub(super) fn of_settings(rendered: &Rendered, trust: &FileTree, parent: &Desire
         Difference::between("suspended", yes(old.suspended), yes(new.suspended)),
         Difference::between("policy windows", shown(&old.windows), shown(&new.windows)),
         Difference::between("policy approval", shown(&old.approval), shown(&new.approval)),
+        Difference::between("ask", shown(&old.ask), shown(&new.ask)),
         Difference::between("retired", yes(envelope.device.retired), yes(rendered.retired.is_some())),
     ]
     .into_iter()

@@ -9,13 +9,13 @@ use repo_model::desired::Desired;
 use repo_model::margo::State;
 use repo_model::message::Message;
 use repo_model::report::doubt::TIME_AHEAD;
-use repo_model::report::{self, Adopted, Condition, ConditionType, CurrentState, Health, MAX_CHAIN, SYNCER};
+use repo_model::report::{self, Adopted, Condition, ConditionType, CurrentState, Health, Heartbeat, MAX_CHAIN, SYNCER};
 use repo_model::{Branch, DeploymentId, DeploymentName, KeyText, Trailer};
 use serde::Deserialize;
 
 use super::device::{DeviceRepo, Tip};
 use super::looks::Looks;
-use super::report::{Checked, Heartbeat, Status};
+use super::report::{Checked, Status};
 use crate::fleet::talks_again;
 use crate::rollout::{Adoption, Beat, Component, Evidence, Meaning, Report, meaning_of};
 

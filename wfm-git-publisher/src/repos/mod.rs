@@ -49,7 +49,7 @@ pub(crate) use remote::USER_AGENT;
 pub use remote::{RemoteRepo, RemoteRepoError, Remotes, RemotesError};
 pub(crate) use repair::repair_at;
 pub use repair::{Repaired, copy_repository, repair};
-pub use report::{Checked, Heartbeat, Reports, Status};
+pub use report::{Checked, Reports, Status};
 pub use reported_time::ReportedTime;
 pub use rollouts::Rollouts;
 pub use rosters::Rosters;

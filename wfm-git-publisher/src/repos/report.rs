@@ -7,7 +7,7 @@ use repo_git::{Ancestry, Commit, CommitId, TreeLimits};
 use repo_model::desired::Desired;
 use repo_model::message::{Epoch, Message};
 use repo_model::report::doubt::{REPORT_INVALID, SIGNATURE_INVALID};
-use repo_model::report::{self, Adopted, Beside, CurrentState, Doubt, Link, MAX_CHAIN, Named, SYNCER, SeenList};
+use repo_model::report::{self, Adopted, Beside, Doubt, Heartbeat, Link, MAX_CHAIN, Named, SYNCER, SeenList};
 use repo_model::site::{SITE, SiteList};
 use repo_model::{Branch, KeyText, Trailer, error_chain};
 use serde::Deserialize;
@@ -47,15 +47,6 @@ pub struct Status {
     pub report: report::Status,
     /// What the commit says that it answers, if that is in this repository.
     named: Option<Named>,
-}
-
-/// What a verified `heartbeat` says.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Heartbeat {
-    /// `current-state.json`.
-    pub state: CurrentState,
-    /// What is doubtful about it although the signature is good.
-    pub doubts: Vec<Doubt>,
 }
 
 impl<T> Checked<T> {
@@ -160,8 +151,7 @@ impl DeviceRepo {
             named: status.and_then(|status| status.named.as_ref()),
             now,
         };
-        let (state, doubts) = report::heartbeat(&files, beside)?;
-        Ok(Some(Heartbeat { state, doubts }))
+        report::heartbeat(&files, beside).map(Some)
     }
 
     /// The site's list that the device says it believes, if it is here as well.

@@ -57,7 +57,7 @@ fn the_clone_is_bounded_however_much_was_told_and_keeps_what_the_host_lacks() {
         store.consolidate(1, host).unwrap();
         assert_eq!(reported(&store), CHANGES);
         // One pack more.
-        let (_, pack) = store.parentless(&FileTree::new(), &message(0), 0).unwrap();
+        let (_, pack) = store.parentless(&FileTree::new(), &FileTree::new(), &message(0), 0).unwrap();
         store.repo.store(&pack).unwrap();
     }
     assert!(size(&clone) > ROOM && store.has_whole_status().unwrap(), "{} bytes", size(&clone));

@@ -254,6 +254,12 @@ impl Prepared {
         Self { objects: Objects { seen, list: Vec::new() } }
     }
 
+    /// The same, of the blobs with the content of these files.
+    pub fn upon_files(files: &FileTree) -> Result<Self, BatchError> {
+        let seen = files.values().map(|bytes| hash(Kind::Blob, bytes)).collect::<Result<_, _>>()?;
+        Ok(Self { objects: Objects { seen, list: Vec::new() } })
+    }
+
     /// Makes a commit of files, signed if a key is given.
     pub fn commit(&mut self, spec: &CommitSpec<'_>, signer: Option<&SigningKey>) -> Result<CommitId, BatchError> {
         let keep = &mut |kind, data| self.objects.keep(kind, data, |_| false);

@@ -13,6 +13,7 @@ use super::doubt::{
     REPORT_INVALID, STATE_MISMATCH, TIME_AHEAD, WENT_BACK, WRONG_DEVICE,
 };
 use super::{Adopted, CAPABILITIES, CURRENT_STATE, CurrentState, IMAGES, LockedImages, SYNCER, SyncerReport};
+use crate::ask::{Answer, read_answers};
 use crate::clock::SKEW;
 use crate::desired::{Desired, Document};
 use crate::envelope::{EnvelopeDeployment, LAYOUT, MAX_SERIAL};
@@ -274,8 +275,19 @@ pub struct Beside<'a> {
     pub now: Timestamp,
 }
 
-/// Reads the only file of `heartbeat`. The error says why nothing of it is believed.
-pub fn heartbeat(files: &FileTree, beside: Beside<'_>) -> Result<(CurrentState, Vec<Doubt>), Doubt> {
+/// What a device says on `heartbeat`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Heartbeat {
+    /// `current-state.json`.
+    pub state: CurrentState,
+    /// What it answers to what the fleet asked for, by number; those that can be read.
+    pub answers: BTreeMap<u64, Answer>,
+    /// What is doubtful about it although the signature is good.
+    pub doubts: Vec<Doubt>,
+}
+
+/// Reads the files of `heartbeat`. The error says why nothing of it is believed.
+pub fn heartbeat(files: &FileTree, beside: Beside<'_>) -> Result<Heartbeat, Doubt> {
     let state: CurrentState = document(CURRENT_STATE, files)?;
     let mut doubts = Vec::new();
     if state.time.duration_since(beside.now) > SKEW {
@@ -291,7 +303,9 @@ pub fn heartbeat(files: &FileTree, beside: Beside<'_>) -> Result<(CurrentState, 
     if let Some(named) = beside.named.filter(|named| named.serial == state.serial) {
         doubts.extend(impossible_inputs(&state, named));
     }
-    Ok((state, doubts))
+    let (answers, problems) = read_answers(files);
+    doubts.extend(problems.into_iter().map(|problem| Doubt::new(REPORT_INVALID, problem)));
+    Ok(Heartbeat { state, answers, doubts })
 }
 
 fn impossible_inputs(state: &CurrentState, named: &Named) -> Option<Doubt> {

@@ -69,7 +69,7 @@ impl Doubt {
         (LAYOUT_TOO_NEW, "`layout` is above 1.", "the branch counts as absent"),
         (
             REPORT_INVALID,
-            "A document is missing or can't be read, its numbers are out of range, or it lies at another path.",
+            "A document is missing or can't be read, its numbers are out of range, it is too long, or it lies at another path.",
             "the branch (`syncer.json`, `current-state.json`), or that document, counts as absent",
         ),
         (

@@ -446,6 +446,10 @@ const GATE: &[Case] = &[
     ("a device file with a path, which is the component's own", None, |draft| {
         draft.described(|described| described["valuesFrom"]["password"]["deviceFile"] = "../secret".into());
     }),
+    ("an `ask` that nobody has to know, with a word of a newer fleet", None, |draft| {
+        ask(draft, r#"{"number": 7, "what": "some-later-word", "deployment": "digitron"}"#);
+    }),
+    ("an `ask` without a number", Some("manifest-invalid"), |draft| ask(draft, r#"{"what": "sync"}"#)),
     ("an encrypted value that nobody can read, which is the component's own", None, |draft| encrypted(draft, false)),
     ("a value from a file that is encrypted, too", Some("manifest-invalid"), |draft| encrypted(draft, true)),
 ];
@@ -465,6 +469,10 @@ fn encrypted(draft: &mut Draft, keeps_file: bool) {
             password.as_object_mut().unwrap().remove("deviceFile");
         }
     });
+}
+
+fn ask(draft: &mut Draft, ask: &str) {
+    draft.envelope(|envelope| envelope["policy"]["ask"] = serde_json::from_str(ask).unwrap());
 }
 
 fn depends_on(draft: &mut Draft, names: &[&str]) {

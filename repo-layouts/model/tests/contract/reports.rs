@@ -255,6 +255,16 @@ fn heartbeats() -> Vec<Value> {
     let said = |key: &'static str, value: Value| good().json(CURRENT_STATE, |one| one[key] = value);
     let cases = [
         ("as it should be", good(), &[][..]),
+        (
+            "an answer at the path of another number",
+            good().json("answers/2.json", |one| one["number"] = 3.into()),
+            &["report-invalid"],
+        ),
+        (
+            "an answer with words of a newer syncer",
+            good().json("answers/2.json", |one| one["outcome"] = "later".into()),
+            &[],
+        ),
         ("of another branch", good().trailer("Kind", "status"), &["wrong-device"]),
         ("without its file", good().without(CURRENT_STATE), &["report-invalid"]),
         ("a newer layout", said("layout", 2.into()), &["layout-too-new"]),
@@ -306,7 +316,7 @@ fn heartbeat(name: &str, case: &Case, named: Named, expected: &[&str]) -> Value 
     let read = report::identity("heartbeat", fleet(), &device(), &message)
         .and_then(|()| report::heartbeat(&case.files, beside));
     let (doubts, is_believed) = match &read {
-        Ok((_, doubts)) => (doubts.clone(), true),
+        Ok(read) => (read.doubts.clone(), true),
         Err(doubt) => (vec![doubt.clone()], false),
     };
     let codes: Vec<_> = doubts.iter().map(|doubt| doubt.code).collect();
