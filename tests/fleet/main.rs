@@ -4,6 +4,7 @@
 mod account_crash;
 mod account_secrets;
 mod alternate;
+mod asks;
 mod audit;
 mod backup;
 mod certificate;

@@ -16,7 +16,7 @@ pub(crate) fn read(field: Field<'_>) -> Option<u64> {
 }
 
 /// `1h30m`, `5m`, `15s`: each unit at most once, largest first.
-fn parse_duration(text: &str) -> Option<u64> {
+pub(crate) fn parse_duration(text: &str) -> Option<u64> {
     let (mut rest, mut total) = (text, 0u64);
     for (unit, seconds) in [('h', 3600), ('m', 60), ('s', 1)] {
         if let Some((number, after)) = rest.split_once(unit) {

@@ -13,8 +13,8 @@ use crate::operator::app::AppError;
 use crate::operator::deploy::DeployError;
 use crate::operator::trust::TrustError;
 use crate::operator::{
-    AddError, ApproveDeviceError, ApproveError, ClonesError, DeviceFileError, EnrollError, FleetHostError, InitError,
-    JoinError, LabelError, RetireError, RolloutWordError, SecretError, SignersError, TokenError,
+    AddError, ApproveDeviceError, ApproveError, AskError, ClonesError, DeviceFileError, EnrollError, FleetHostError,
+    InitError, JoinError, LabelError, RetireError, RolloutWordError, SecretError, SignersError, TokenError,
 };
 use crate::publish::{self, PublishError};
 
@@ -120,6 +120,9 @@ fn problems<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a Problems> {
     if let Some(error) = error.downcast_ref::<AppError>() {
         return error.problems();
     }
+    if let Some(AskError::File(DeviceFileError::Device { problems, .. })) = error.downcast_ref() {
+        return Some(problems);
+    }
     if let Some(LabelError::Labels(problems) | LabelError::File(DeviceFileError::Device { problems, .. })) =
         error.downcast_ref()
     {
@@ -183,6 +186,7 @@ fn hint(error: &(dyn Error + 'static)) -> Option<String> {
             .or_else(|| enroll_hint(error))
             .or_else(|| retire_hint(error))
             .or_else(|| label_hint(error))
+            .or_else(|| ask_hint(error))
             .or_else(|| rollout_hint(error))
             .or_else(|| approve_device_hint(error))
             .or_else(|| token_hint(error))
@@ -309,6 +313,13 @@ fn rollout_hint(error: &(dyn Error + 'static)) -> Option<String> {
 fn retire_hint(error: &(dyn Error + 'static)) -> Option<String> {
     let RetireError::File(error) = error.downcast_ref()? else { return None };
     device_file_hint(error)
+}
+
+fn ask_hint(error: &(dyn Error + 'static)) -> Option<String> {
+    match error.downcast_ref()? {
+        AskError::File(error) => device_file_hint(error),
+        AskError::NoDeployment(_) => Some("a deployment's id stands in its file in deployments/".to_owned()),
+    }
 }
 
 fn label_hint(error: &(dyn Error + 'static)) -> Option<String> {

@@ -1,5 +1,6 @@
 //! What runs where, as far as signatures prove it: each device's tip against what it verifiably reports.
 
+mod answers;
 mod health;
 mod rollouts;
 mod trace;
@@ -27,6 +28,7 @@ use crate::publish::{Findings, doubt};
 use crate::repos::{Checked, Control, ControlError, DeviceRepo, DeviceRepoError, Home, Remotes, Reports, Rosters, Tip};
 use crate::rollout::silence;
 
+pub use answers::{DeviceAnswers, answers};
 pub use health::{Counts, Health, Summary};
 pub use rollouts::{DeviceRow, RolloutStatus, rollout, rollout_words, rollouts};
 pub use trace::{

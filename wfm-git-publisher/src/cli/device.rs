@@ -12,7 +12,7 @@ use wfm_git_host::accounts::Store;
 
 use super::app::devices::{AppsArgs, run_apps};
 use super::label::{LabelArgs, run as run_label};
-use super::{OutputArgs, Place, account, device_show, label, meant, pending, replace, retire, table};
+use super::{OutputArgs, Place, account, ask, device_show, label, meant, pending, replace, retire, table};
 use crate::config::Config;
 use crate::error::{Failure, USER};
 use crate::fleet::{self, Device, Retired};
@@ -32,6 +32,11 @@ pub(super) enum Command {
     Show(device_show::ShowArgs),
     Label(LabelArgs),
     Apps(AppsArgs),
+    Logs(ask::LogsArgs),
+    Diagnostics(ask::DiagnosticsArgs),
+    Retry(ask::RetryArgs),
+    Sync(ask::SyncArgs),
+    Answers(ask::AnswersArgs),
     Pending(pending::PendingArgs),
     Approve(pending::ApproveArgs),
     Reject(pending::RejectArgs),
@@ -199,6 +204,11 @@ pub(super) fn run(place: &Place, command: Command) -> Result<u8, Failure> {
         Command::Show(args) => device_show::run(place, &args),
         Command::Label(args) => run_label(place, &args),
         Command::Apps(args) => run_apps(place, &args),
+        Command::Logs(args) => ask::run_logs(place, &args),
+        Command::Diagnostics(args) => ask::run_diagnostics(place, &args),
+        Command::Retry(args) => ask::run_retry(place, &args),
+        Command::Sync(args) => ask::run_sync(place, &args),
+        Command::Answers(args) => ask::run_answers(place, &args),
         Command::Pending(args) => pending::run(place, &args),
         Command::Approve(args) => pending::run_approve(place, args),
         Command::Reject(args) => pending::run_reject(place, &args),

@@ -6,6 +6,7 @@ mod answer;
 mod app;
 mod approve;
 mod archive;
+mod ask;
 mod asked;
 mod audit;
 mod backup;

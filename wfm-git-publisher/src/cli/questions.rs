@@ -4,6 +4,7 @@ use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, CommandFactory};
 use form_urlencoded::Serializer;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
+use repo_model::DeviceId;
 
 use super::Args;
 
@@ -40,10 +41,11 @@ const fn question(path: &'static str, command: &'static [&'static str]) -> Quest
 }
 
 /// All there are.
-const QUESTIONS: [Question; 11] = [
+const QUESTIONS: [Question; 12] = [
     question("status", &["status"]),
     Question { needs_home: false, ..question("devices", &["device", "list"]) },
     question("devices/{id}", &["device", "show"]),
+    question("devices/{id}/answers", &["device", "answers"]),
     question("deployments/{id}", &["deployment", "show"]),
     question("rollouts", &["rollout", "list"]),
     question("rollouts/{number}", &["rollout", "show"]),
@@ -65,6 +67,12 @@ pub(super) enum NoQuestion {
     Flag(String),
     #[error("the parameter `{0}` needs the one before it")]
     Order(String),
+}
+
+/// The question that `device answers` asks.
+pub(super) fn answers(device: &DeviceId) -> String {
+    let device = utf8_percent_encode(device.as_str(), &ENCODED);
+    format!("{BASE}devices/{device}/answers")
 }
 
 /// The question that `rollout show` asks.

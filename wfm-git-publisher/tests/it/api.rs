@@ -100,6 +100,9 @@ fn a_clone_elsewhere_asks_its_host_and_prints_what_is_printed_beside_the_home() 
         &["status", "--group-by", "version"],
         &["device", "show", DEVICE],
         &["device", "show", "press-99"],
+        &["device", "answers", DEVICE],
+        &["device", "answers", DEVICE, "7"],
+        &["device", "answers", "press-99"],
         &["deployment", "show", "hello", "--output", "json"],
         &["rollout", "list"],
         &["rollout", "show", "12"],
@@ -171,6 +174,10 @@ fn what_a_person_says_of_a_rollout_elsewhere_is_checked_at_the_host_and_is_a_com
     let said = there.run(&["rollout", "resume", "12"]).good();
     assert!(said.contains("stop 1 is lifted") && said.ends_with("Then: git push\n"), "{said}");
     assert!(there.run(&["device", "label", DEVICE, "ring=canary"]).good().ends_with("Then: git push\n"));
+    let waited = there.run(&["device", "sync", DEVICE, "--wait=0s"]).failed(1);
+    assert!(waited.contains("press-01 doesn't say that it answers anything"), "{waited}");
+    let pushed = git::git(&there.site.lab.home.hosted_fleet(), &["show", "main:devices/press-01.yaml"]);
+    assert!(pushed.ends_with("ask: {number: 1, what: sync}"), "it was pushed: {pushed}");
     let line = format!("{} {DEVICE}", Lab::device_key("new-disk").public());
     assert!(there.run(&["device", "enroll", DEVICE, &line, "--replace"]).good().ends_with("Then: git push\n"));
     there.push();
@@ -237,6 +244,7 @@ fn stock_curl_gets_what_the_description_says_of_each_question() {
         ("/status", "status?group-by=version"),
         ("/devices", "devices?selector=%21spare"),
         ("/devices/{id}", "devices/press-01"),
+        ("/devices/{id}/answers", "devices/press-01/answers"),
         ("/deployments/{id}", "deployments/hello"),
         ("/rollouts", "rollouts"),
         ("/rollouts/{number}", "rollouts/12"),

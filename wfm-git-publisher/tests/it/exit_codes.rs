@@ -177,6 +177,14 @@ fn each_code_in_the_documentation_is_that_of_a_real_run() {
         ("device show", "the device isn't in the fleet, and never was", &|| {
             code(&good(), &["device", "show", "press-99"])
         }),
+        ("device answers", "it can be shown, whatever it shows", &|| code(&good(), &["device", "answers", "press-01"])),
+        ("device answers", "the answer that is named isn't there, or says `refused` or `failed`", &|| {
+            code(&good(), &["device", "answers", "press-01", "7"])
+        }),
+        ("device logs", "it is committed", &|| code(&good(), &["device", "logs", "press-01", "hello"])),
+        ("device logs", "with `--wait`: the answer didn't come, or says `refused` or `failed`", &|| {
+            code(&good(), &["device", "logs", "press-01", "hello", "--wait=0s"])
+        }),
         ("deployment show", "it can be shown, whatever it shows", &|| {
             code(&unfound(), &["deployment", "show", "hello"])
         }),

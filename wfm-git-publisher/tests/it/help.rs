@@ -364,6 +364,8 @@ fn every_command_that_prints_has_json() {
         (&["rollout", "pause", "12"], "/words/paused"),
         (&["secret", "list"], "/secrets"),
         (&["device", "label", "press-01", "ring=canary"], "/devices/0/file"),
+        (&["device", "logs", "press-01", "hello"], "/ask/number"),
+        (&["device", "answers", "press-01"], "/answers"),
         (&["device", "retire", "press-01"], "/retired"),
     ];
     let plant = lab.dir().join("plant");

@@ -3,6 +3,7 @@
 mod accounts;
 mod alerts;
 mod api;
+mod asks;
 mod audit;
 mod backup;
 mod blocked;

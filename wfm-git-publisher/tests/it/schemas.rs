@@ -62,7 +62,7 @@ fn whatever_our_own_reading_takes_the_schemas_take() {
 }
 
 #[test]
-fn what_our_own_reading_takes_of_a_rollout_the_schemas_take() {
+fn what_our_own_reading_takes_of_a_rollout_and_of_what_is_asked_for_the_schemas_take() {
     let policy = "{waves: [1, approve, 10%, {matchLabels: {site: graz}}, {devices: [a]}], bake: 5m, successThreshold: 50%, \
                   maxFailures: 2%, timeout: 1h, offlineAfter: 1h, disruptionBudget: {groupBy: [line], maxUnavailable: 1}}";
     for rule in ["none", "{}", "{maxFailures: 0}", policy] {
@@ -70,6 +70,11 @@ fn what_our_own_reading_takes_of_a_rollout_the_schemas_take() {
         assert!(fleet::read(&[SourceFile::plain("fleet.yaml", text.as_str())]).fleet.is_some(), "{rule}");
         let errors: Vec<_> = schema("fleet").iter_errors(&json(text.as_bytes())).map(|one| one.to_string()).collect();
         assert!(errors.is_empty(), "{rule}: {errors:?}");
+    }
+    for ask in ["logs, deployment: b", "retry, deployment: b", "retry", "sync", "diagnostics"] {
+        let text = format!("id: a\nask: {{number: 1, what: {ask}}}\n");
+        assert!(fleet::read_device(&SourceFile::plain("devices/a.yaml", text.as_str())).is_ok(), "{ask}");
+        assert!(schema("device").is_valid(&json(text.as_bytes())), "{ask}");
     }
     for words in ["{}", "paused: true", "approved: 2\nresumed: 1\npromoted: true", "promoted: [press-07]"] {
         assert!(fleet::read_rollout(&SourceFile::plain("rollouts/1.yaml", words)).is_ok(), "{words}");
@@ -98,6 +103,9 @@ fn what_is_wrong_is_seen_by_the_schemas_too() {
         ("rollout", "promoted: press-07\n"),
         ("rollout", "approve: 1\n"),
         ("device", "id: a b\n"),
+        ("device", "id: a\nask: {number: 0, what: sync}\n"),
+        ("device", "id: a\nask: {number: 1, what: logs}\n"),
+        ("device", "id: a\nask: {number: 1, what: sync, deployment: b}\n"),
         ("device", "id: a\nlabels: {line: 1}\n"),
         ("device", "id: a\nlabels: {-line: a}\n"),
         ("device", "id: a\nlables: {}\n"),

@@ -1,0 +1,46 @@
+//! What a device answered to what the fleet asked it for, as far as signatures prove it.
+
+use jiff::Timestamp;
+use repo_model::DeviceId;
+use repo_model::ask::Answer;
+use repo_model::report::Doubt;
+use serde::{Deserialize, Serialize};
+
+use super::{Evidence, device_evidence};
+use crate::fleet::Device;
+use crate::repos::{Checked, Control, ControlError, Home};
+
+/// The answers on a device's `heartbeat`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct DeviceAnswers {
+    pub device: DeviceId,
+    /// The highest number that it is done with, by its own word; absent where it says none: its syncer is older than 0.3, or it
+    /// never reported.
+    pub asked: Option<u64>,
+    /// By their numbers, the lowest first.
+    pub answers: Vec<Answer>,
+    /// Why others don't count.
+    #[serde(skip_deserializing)]
+    pub doubts: Vec<Doubt>,
+}
+
+/// Reads the answers of a device that is in the fleet, or was.
+pub fn answers(
+    home: &Home,
+    id: &DeviceId,
+    device: Option<&Device>,
+    now: Timestamp,
+) -> Result<DeviceAnswers, ControlError> {
+    let (_, rosters) = Control::read(home)?;
+    let evidence = device_evidence(home, &rosters, (id, device), now).unwrap_or_else(Evidence::doubt);
+    let mut read = DeviceAnswers { device: id.clone(), asked: None, answers: Vec::new(), doubts: evidence.doubts };
+    match evidence.reports.map(|reports| reports.heartbeat) {
+        Some(Checked::Verified(heartbeat)) => {
+            (read.asked, read.answers) = (heartbeat.state.asked, heartbeat.answers.into_values().collect());
+            read.doubts.extend(heartbeat.doubts);
+        }
+        Some(Checked::Unverified(why)) => read.doubts.push(why),
+        Some(Checked::Absent) | None => {}
+    }
+    Ok(read)
+}
