@@ -144,10 +144,7 @@ pub(super) fn run_sync(place: &Place, SyncArgs { id, ask }: &SyncArgs) -> Result
 }
 
 pub(super) fn run_answers(place: &Place, args: &AnswersArgs) -> Result<u8, Failure> {
-    let said = said(place, &args.id, args.cached)?.ok_or_else(|| {
-        let failure = Failure::new("the publisher's home isn't here");
-        failure.hint("ask its host: `wfm-git-publisher login https://name[:port]`")
-    })?;
+    let said = said(place, &args.id, args.cached)?.ok_or_else(nowhere)?;
     match args.number {
         Some(number) => print_one(said, number, args.output),
         None => {
@@ -165,7 +162,11 @@ fn run(
 ) -> Result<u8, Failure> {
     let root = place.work_tree()?;
     // A device that can't be heard now may be asked all the same.
-    let done = said(place, id, true).ok().flatten().and_then(|said| said.asked).unwrap_or(0);
+    let known = said(place, id, true);
+    if args.wait.is_some() && matches!(known, Ok(None)) {
+        return Err(nowhere());
+    }
+    let done = known.ok().flatten().and_then(|said| said.asked).unwrap_or(0);
     let AskedDevice { ask, file } = ask(&root, id, what, deployment, done)?;
     let (number, next) = (ask.number, place.next_push()?);
     let Some(time) = args.wait else {
@@ -187,13 +188,19 @@ fn run(
 fn wait(place: &Place, id: &DeviceId, number: u64, until: Instant) -> Result<Option<DeviceAnswers>, Failure> {
     let pause = if place.config().is_ok_and(|config| config.remote.is_some()) { PAUSE_OF_HOST } else { PAUSE };
     loop {
-        let said = said(place, id, false)?;
-        let is_over = said.as_ref().is_some_and(|said| said.answers.iter().any(|answer| answer.number == number));
-        if is_over || Instant::now() >= until {
-            return Ok(said);
+        // A host that is busy or away now may answer later.
+        let said = said(place, id, false);
+        let has_it = |said: &DeviceAnswers| said.answers.iter().any(|answer| answer.number == number);
+        if matches!(&said, Ok(Some(said)) if has_it(said)) || Instant::now() >= until {
+            return said;
         }
         std::thread::sleep(pause);
     }
+}
+
+fn nowhere() -> Failure {
+    let failure = Failure::new("the publisher's home isn't here");
+    failure.hint("ask its host: `wfm-git-publisher login https://name[:port]`")
 }
 
 /// Why there is no such answer.

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use repo_model::ask::{Ask, AskedWord};
+use repo_model::envelope::MAX_SERIAL;
 use repo_model::{DeploymentName, DeviceId};
 
 use super::device_file::{Changed, DeviceFile, DeviceFileError, Edit};
@@ -42,7 +43,9 @@ pub fn ask(
     {
         return Err(AskError::NoDeployment(name.clone()));
     }
-    let number = file.before.ask.as_ref().map_or(0, |before| before.number).max(done) + 1;
+    let before = file.before.ask.as_ref().map_or(0, |before| before.number);
+    // A device may say what it likes.
+    let number = before.max(done).min(MAX_SERIAL - 1) + 1;
     let ask = Ask { number, what: what.to_string(), deployment: deployment.cloned() };
     let edit = Edit {
         key: "ask",

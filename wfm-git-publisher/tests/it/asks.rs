@@ -68,13 +68,13 @@ fn what_can_not_be_asked_is_found_with_its_place() {
     }
 }
 
-/// A lab whose device is done with 5, and answered 4 and 5, as this key signs it.
-fn answered(signer: &str) -> Lab {
+/// A lab whose device says that it is done with this number, and answered 4 and 5, as this key signs it.
+fn answered(signer: &str, asked: u64) -> Lab {
     let lab = Lab::with(&[DEVICE]);
     lab.publish();
     let reporter = Reporter { lab: &lab, device: DEVICE };
     let (time, trailers) = ("2026-01-01T00:00:00Z", reporter.trailers("heartbeat"));
-    let state = json!({"layout": 1, "time": time, "serial": 1, "deployments": {}, "asked": 5});
+    let state = json!({"layout": 1, "time": time, "serial": 1, "deployments": {}, "asked": asked});
     let logs = json!({"number": 4, "what": "logs", "deployment": "hello", "time": time, "outcome": "done",
         "logs": {"web": ["web-1  | \u{1b}[2Jready", "web-1  | two\nlines"]}});
     let refused = json!({"number": 5, "what": "diagnostics", "time": time, "outcome": "refused",
@@ -91,7 +91,7 @@ fn answered(signer: &str) -> Lab {
 
 #[test]
 fn answers_are_shown_as_the_device_signed_them_and_steer_no_terminal() {
-    let lab = answered(DEVICE);
+    let lab = answered(DEVICE, 5);
     let answers = |args: &[&str]| lab.run(&[&["device", "answers", DEVICE], args].concat());
     let all = answers(&[]).good();
     let rows =
@@ -129,8 +129,16 @@ fn answers_are_shown_as_the_device_signed_them_and_steer_no_terminal() {
 
 #[test]
 fn an_answer_that_another_key_signed_is_none() {
-    let lab = answered("a-stranger");
+    let lab = answered("a-stranger", 5);
     let all = lab.run(&["device", "answers", DEVICE]).good();
     assert!(all.contains("no answer stands\ndoubtful: signature-invalid: "), "{all}");
     assert!(lab.run(&["device", "answers", DEVICE, "4"]).failed(1).contains("doesn't say that it answers anything"));
+}
+
+#[test]
+fn a_device_that_lies_about_its_number_breaks_nothing() {
+    let lab = answered(DEVICE, u64::MAX);
+    let said = lab.run(&["device", "sync", DEVICE]).good();
+    assert!(said.contains("press-01 is asked: 9007199254740991 (sync)"), "{said}");
+    lab.run(&["validate"]).good();
 }
