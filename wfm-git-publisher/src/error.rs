@@ -33,6 +33,8 @@ pub const INTERNAL: u8 = 70;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
     pub exit: u8,
+    /// Whether what was asked for by its name isn't there.
+    pub is_missing: bool,
     message: String,
     causes: Vec<(String, Option<String>)>,
     hint: Option<String>,
@@ -41,7 +43,12 @@ pub struct Failure {
 impl Failure {
     /// A failure without an error behind it.
     pub fn new(message: impl Into<String>) -> Self {
-        Self { exit: USER, message: message.into(), causes: Vec::new(), hint: None }
+        Self { exit: USER, is_missing: false, message: message.into(), causes: Vec::new(), hint: None }
+    }
+
+    /// The failure to find what was asked for by its name.
+    pub fn missing(message: impl Into<String>) -> Self {
+        Self { is_missing: true, ..Self::new(message) }
     }
 
     /// The same, with what to do about it.

@@ -30,6 +30,9 @@ pub const ANSWER: &str = "answer";
 /// How the process ends where there is no such question (`EX_UNAVAILABLE` of `sysexits.h`).
 pub const UNKNOWN: u8 = 69;
 
+/// How it ends where the question is about something that isn't there (`EX_NOINPUT`); as every command it would end with 1.
+pub const MISSING: u8 = 66;
+
 /// How it ends where it doesn't understand the question, as every command does.
 const WRONG: u8 = 2;
 
@@ -85,6 +88,7 @@ pub(crate) async fn answer(host: &Host, question: Question) -> Result<Response<B
     // None where it was killed, by a limit or a person.
     let code = ended.status.code().and_then(|code| u8::try_from(code).ok());
     match code {
+        Some(MISSING) => Ok(problem(StatusCode::NOT_FOUND, &ended.said, Some(1))),
         Some(code @ 0..UNKNOWN) if code == 0 || !spool.is_empty() => {
             let of = host.clone();
             let gone = async move { gone(&of, &who, accounts).await };

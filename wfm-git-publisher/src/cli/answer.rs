@@ -5,11 +5,11 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use clap::FromArgMatches;
-use wfm_git_host::api::{ANSWER, UNKNOWN};
+use wfm_git_host::api::{ANSWER, MISSING, UNKNOWN};
 
 use super::questions::{NoQuestion, OPENAPI, OPENAPI_PATH, words};
 use super::{Args, code_of, command, print, run};
-use crate::error::USAGE;
+use crate::error::{Failure, USAGE};
 use crate::repos::Home;
 
 /// Answers a question, if the program was called for one by the host.
@@ -39,10 +39,18 @@ fn answer(home: &OsStr, question: &str) -> u8 {
     let place = ["wfm-git-publisher".into(), "--fleet".into(), home.to_owned(), "--home".into(), home.to_owned()];
     let line = place.into_iter().chain(words.into_iter().map(OsString::from));
     match command().try_get_matches_from(line).and_then(|matches| Args::from_arg_matches(&matches)) {
-        Ok(args) => code_of(|| run(args)),
+        Ok(args) => code_of(|| run(args).map_err(exit)),
         Err(error) => {
             eprint!("{error}");
             USAGE
         }
     }
+}
+
+/// That something isn't there the host knows by an exit code of its own.
+fn exit(mut failure: Failure) -> Failure {
+    if failure.is_missing {
+        failure.exit = MISSING;
+    }
+    failure
 }

@@ -46,7 +46,7 @@ pub(super) fn run(place: &Place, command: Command) -> Result<u8, Failure> {
     let Command::Show(args) = command;
     let seen = Asked { devices: &[], selector: None, rev: &args.at.rev, cached: args.cached }.see(place)?;
     let deployment = seen.fleet.deployments.get(&args.id).ok_or_else(|| {
-        let failure = Failure::new(format!("there is no usable deployment `{}` in the fleet", args.id));
+        let failure = Failure::missing(format!("there is no usable deployment `{}` in the fleet", args.id));
         failure.hint("correct the id, or see `validate`")
     })?;
     let all: Vec<_> = seen

@@ -51,7 +51,7 @@ pub(super) fn run(place: &Place, args: &ShowArgs) -> Result<u8, Failure> {
     let (home, now, devices) = (place.home()?, Timestamp::now(), [args.id.clone()]);
     let seen = Asked { devices: &devices, selector: None, rev: &args.at.rev, cached: args.cached }.see(place)?;
     let status = seen.all.first().ok_or_else(|| {
-        let failure = Failure::new(format!("there is no device `{}` in the fleet", args.id));
+        let failure = Failure::missing(format!("there is no device `{}` in the fleet", args.id));
         failure.hint("`device list` lists those that there are")
     })?;
     let device = seen.fleet.devices.get(&args.id);

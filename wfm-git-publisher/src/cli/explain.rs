@@ -58,11 +58,11 @@ pub(super) fn run(place: &Place, args: ExplainArgs) -> Result<u8, Failure> {
             |name| context.fleet.deployments.contains_key(name) || context.fleet.broken.deployments.contains(name);
         deployment.as_ref().is_none_or(is_known).then(|| explain(&context, deployment.as_ref()))
     })?
-    .ok_or_else(|| Failure::new("there is no deployment of this id in the fleet").hint("see `validate`"))?;
+    .ok_or_else(|| Failure::missing("there is no deployment of this id in the fleet").hint("see `validate`"))?;
     if let Some(name) = &parameter {
         let all = || explained.deployments.iter().flat_map(|one| &one.parameters);
         if !all().any(|one| one.name == *name) {
-            return Err(Failure::new(format!("`{name}` is no parameter that is used there")));
+            return Err(Failure::missing(format!("`{name}` is no parameter that is used there")));
         }
         explained.deployments.iter_mut().for_each(|one| one.parameters.retain(|one| one.name == *name));
     }
@@ -74,7 +74,7 @@ pub(super) fn run_why_not(place: &Place, args: WhyNotArgs) -> Result<u8, Failure
     let WhyNotArgs { application, device, how } = args;
     let explained = in_context(place, &how, &device, |context| why_not(&context, application.as_str()))?;
     if explained.deployments.is_empty() && explained.broken.is_empty() {
-        let failure = Failure::new(format!("no usable deployment in the fleet is of `{application}`"));
+        let failure = Failure::missing(format!("no usable deployment in the fleet is of `{application}`"));
         return Err(failure.hint("write one under deployments/, or see `validate`"));
     }
     print(&explained, how.output, None);
@@ -92,7 +92,7 @@ fn in_context<T>(
     place.note_hosted(&how.rev, source.resolve(&how.rev)?)?;
     let work = || publish::device_context(&home, &source, &how.rev, device, Timestamp::now(), work);
     super::with_committed(place, &how.rev, work)?.ok_or_else(|| {
-        let failure = Failure::new(format!("there is no usable device `{device}` in the fleet"));
+        let failure = Failure::missing(format!("there is no usable device `{device}` in the fleet"));
         failure.hint("correct the id, or see `validate`")
     })
 }

@@ -88,7 +88,7 @@ fn record(place: &Place, device: &DeviceId) -> Result<(Record, bool), Failure> {
     let home = place.home()?;
     let (ledger, rosters) = Control::read(&home)?;
     if DeviceRepo::open(&home, rosters.fleet(), device)?.is_none() {
-        let failure = Failure::new(format!("nothing was ever published for a device `{device}`"));
+        let failure = Failure::missing(format!("nothing was ever published for a device `{device}`"));
         return Err(failure.hint("`device list` lists the devices of the fleet"));
     }
     let path = roster_path(1);

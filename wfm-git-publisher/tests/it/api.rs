@@ -296,7 +296,11 @@ fn stock_curl_gets_what_the_description_says_of_each_question() {
         (Some(&auditor), &[], "publish", 404, None),
         (Some(&auditor), &[], "status?home=/etc", 400, Some(2)),
         (Some(&auditor), &[], "history/press-01?since=never", 400, Some(2)),
-        (Some(&auditor), &[], "devices/press-99", 422, Some(1)),
+        (Some(&auditor), &[], "devices/press-99", 404, Some(1)),
+        (Some(&auditor), &[], "deployments/nothing", 404, Some(1)),
+        (Some(&auditor), &[], "rollouts/99", 404, Some(1)),
+        (Some(&auditor), &[], "history/press-99", 404, Some(1)),
+        (Some(&auditor), &[], "why-not/nothing/press-01", 404, Some(1)),
         (Some(&auditor), &[], "plan?rev=nowhere", 422, Some(1)),
     ] {
         let (status, kind, text) = curl(&site, login, args, asked);

@@ -64,7 +64,7 @@ pub(super) fn run(place: &Place, args: &ShowArgs) -> Result<u8, Failure> {
 
 /// There is no such rollout.
 pub(super) fn unknown(number: u32) -> Failure {
-    Failure::new(format!("there is no rollout {number}")).hint("`rollout list` lists those that are remembered")
+    Failure::missing(format!("there is no rollout {number}")).hint("`rollout list` lists those that are remembered")
 }
 
 /// What was printed last, by which `--watch` knows whether there is anything new.
