@@ -4,9 +4,10 @@ use std::ops::Deref;
 use std::path::PathBuf;
 use std::process::Command;
 
+use repo_git::SigningKey;
+use repo_model::Digest;
 use repo_testkit::fleet::DEPLOYMENT;
 use repo_testkit::git;
-use repo_testkit::ssh_key::{keygen, public};
 
 use crate::stage::{Stage, run};
 
@@ -56,15 +57,10 @@ impl Fleet {
     /// at once, because nobody reports.
     pub(crate) fn new(stage: &Stage, name: &str, devices: usize, busy: usize) -> Self {
         let fleet = Self(made(stage, name, &[]));
-        let key = stage.dir.path().join(format!("{name}-key"));
-        keygen(&key, "ed25519", "");
-        let line = public(&key);
-        let key = line.strip_suffix(" test").expect("keygen's comment");
         run(Command::new("rm").arg("-r").arg(fleet.dir().join("devices")));
         for number in 0..devices {
             let (id, site) = (id(number), if number < busy { "graz" } else { "linz" });
-            // Each its own; none of them ever signs.
-            let key = format!("{}{number:05}", &key[..key.len() - 5]);
+            let key = key(number).public();
             let text = format!("id: {id}\nlabels: {{site: {site}, role: press}}\nstatusKeys: [{key}]\n");
             fleet.write(&format!("devices/line-{:03}/{id}.yaml", number / 50), &text);
         }
@@ -127,6 +123,11 @@ pub(crate) fn greet(fleet: &repo_testkit::fleet::Fleet, deployment: &str, greeti
 
 /// The deployment of a mixed fleet that all devices have.
 pub(crate) const ALL: &str = "all";
+
+/// A device's key, with which nobody signs unless a bench does.
+pub(crate) fn key(number: usize) -> SigningKey {
+    SigningKey::from_seed(Digest::of(id(number).as_bytes()).as_bytes())
+}
 
 /// A device's id, which is also its repository's name.
 pub(crate) fn id(number: usize) -> String {

@@ -6,6 +6,7 @@
 //! registry, Docker and tools of the tests. Arguments name the groups to measure; none means all.
 #![allow(clippy::disallowed_methods, reason = "a bench writes its own files as it likes")]
 
+mod asked;
 mod audit;
 mod baseline;
 mod cgroup;
@@ -50,7 +51,7 @@ const RUNS: usize = 10;
 type Measure = fn(&stage::Stage) -> Vec<Line>;
 
 /// What can be measured alone.
-const GROUPS: [(&str, Measure); 18] = [
+const GROUPS: [(&str, Measure); 19] = [
     ("publish", publish::measure),
     ("scale", scale::measure),
     ("device", device::measure),
@@ -69,6 +70,7 @@ const GROUPS: [(&str, Measure); 18] = [
     ("epochs", epochs::measure),
     ("audit", audit::measure),
     ("gathered", gathered::measure),
+    ("asked", asked::measure),
 ];
 
 /// One line of the table.

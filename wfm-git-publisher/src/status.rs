@@ -1,35 +1,35 @@
 //! What runs where, as far as signatures prove it: each device's tip against what it verifiably reports.
 
 mod answers;
+mod evidence;
 mod health;
+mod index;
 mod rollouts;
 mod trace;
 mod view;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::AtomicBool;
-use std::time::Duration;
 
 use jiff::Timestamp;
-use repo_model::desired::Document;
-use repo_model::margo::{DeploymentStatus, Source};
-use repo_model::report::doubt::ADOPTED_UNKNOWN;
-use repo_model::report::{Adopted, ClosedGate, Condition, CurrentDeployment, Doubt, Drift, SeenList};
+use repo_model::report::{ClosedGate, Condition, Doubt, SeenList};
 use repo_model::site::SiteWord;
 use repo_model::{DeploymentId, DeploymentName, DeviceId};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use wfm_git_host::accounts::{AccountName, Store};
 
-use crate::fleet::{Device, Fleet, Retired, RolloutPolicy, RolloutRule, talks_again};
+use crate::fleet::{Device, Fleet, Retired, RolloutPolicy, RolloutRule};
 use crate::mirror::{Each, Mirror};
 use crate::parallel;
 use crate::plan::{Blocked, GONE, GONE_HINT};
-use crate::publish::{Findings, doubt};
-use crate::repos::{Checked, Control, ControlError, DeviceRepo, DeviceRepoError, Home, Remotes, Reports, Rosters, Tip};
+use crate::publish::Findings;
+use crate::repos::{Control, ControlError, Home, Remotes};
 use crate::rollout::silence;
+use index::Index;
 
 pub use answers::{DeviceAnswers, answers};
 pub use health::{Counts, Health, Summary};
+pub use index::Gatherer;
 pub use rollouts::{DeviceRow, RolloutStatus, rollout, rollout_words, rollouts};
 pub use trace::{
     Arrival, DeviceTrace, Moment, RolloutTrace, Trace, TraceError, TraceState, TraceSummary, WaveTrace, trace,
@@ -87,7 +87,7 @@ impl DeviceStatus {
 }
 
 /// The site's list that a device believes.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SiteStatus {
     #[serde(flatten)]
@@ -153,18 +153,19 @@ pub fn fetch(
     Ok(mirror.reports(mirror.concerned(fleet, devices)))
 }
 
-/// Reads every device of the fleet, and those that it had once, on so many threads. `unreachable`: of which devices nothing could
-/// be fetched, and why.
+/// Reads the devices of the fleet, and those that it had once, as far as they are asked for, on so many threads. `unreachable`: of
+/// which devices nothing could be fetched, and why.
 pub fn read(
     home: &Home,
     fleet: &Fleet,
+    asked: &impl Fn(&DeviceId) -> bool,
     unreachable: BTreeMap<DeviceId, Doubt>,
     threads: usize,
     now: Timestamp,
 ) -> Result<Vec<DeviceStatus>, ControlError> {
     let (ledger, rosters) = Control::read(home)?;
-    let findings = Findings::read(home);
-    let ids: BTreeSet<_> = fleet.devices.keys().chain(ledger.devices()).collect();
+    let (index, findings) = (Index::open(home, &rosters, threads, now), Findings::read(home));
+    let ids: BTreeSet<_> = fleet.devices.keys().chain(ledger.devices()).filter(|id| asked(id)).collect();
     let policy = match &fleet.settings.rollout {
         Some(RolloutRule::Waves(policy)) => policy.clone(),
         _ => RolloutPolicy::default(),
@@ -181,7 +182,7 @@ pub fn read(
             None if fleet.broken.devices.contains(id) => Membership::Enrolled,
             None => Membership::Gone,
         };
-        let evidence = device_evidence(home, &rosters, (id, device), now).unwrap_or_else(Evidence::doubt);
+        let evidence = index.evidence(id, device.map_or(&[][..], |device| &device.status_keys));
         let remarks = match membership {
             Membership::Gone => left(home, id, &findings),
             Membership::Retired => retired(id, &findings),
@@ -196,7 +197,9 @@ pub fn read(
         health::judge(&mut status, device.is_some_and(|device| device.suspended));
         status
     };
-    Ok(parallel::map(ids.into_iter().collect(), threads, read))
+    let all = parallel::map(ids.into_iter().collect(), threads, read);
+    index.keep();
+    Ok(all)
 }
 
 /// Notes in each row what the fleet means for the device.
@@ -252,212 +255,4 @@ pub fn shut_out(home: &Home, device: &DeviceId) -> Option<String> {
          --device {device}`, `device join {device} --out FILE`, and on the device `device-syncer init --join FILE`; if its \
          key is new, too: `device enroll --replace`"
     ))
-}
-
-/// What was found in a device's repository.
-#[derive(Default)]
-struct Evidence {
-    tip: Option<Tip>,
-    reports: Option<Reports>,
-    doubts: Vec<Doubt>,
-    /// Names of deployments that the device reports and that the tip has no more.
-    names: BTreeMap<DeploymentId, DeploymentName>,
-    site: Option<SiteStatus>,
-}
-
-fn device_evidence(
-    home: &Home,
-    rosters: &Rosters,
-    (id, device): (&DeviceId, Option<&Device>),
-    now: Timestamp,
-) -> Result<Evidence, DeviceRepoError> {
-    let Some(repo) = DeviceRepo::open(home, rosters.fleet(), id)? else { return Ok(Evidence::default()) };
-    let (tip, mut doubts) = match repo.desired(&rosters.publishers) {
-        Ok(tip) => (tip, Vec::new()),
-        Err(error) => (None, vec![Doubt::new(UNREADABLE, error.status_text())]),
-    };
-    let enrolled = device.map_or(&[][..], |device| &device.status_keys);
-    let reports = repo.reports(tip.as_ref(), enrolled, &rosters.publishers, now);
-    let adopted = reports.status.verified().and_then(|status| status.report.adopted());
-    if let Some((tip, adopted)) = tip.as_ref().zip(adopted) {
-        let claim = repo.claim(tip, adopted, &rosters.publishers, now.as_second())?;
-        doubts.extend(doubt(claim, adopted).map(|text| Doubt::new(ADOPTED_UNKNOWN, text)));
-    }
-    let reported = reports.status.verified().into_iter().flat_map(|status| status.report.deployments.keys().copied());
-    let names =
-        tip.as_ref().map(|tip| repo.names_before(tip, reported.collect(), &rosters.publishers)).unwrap_or_default();
-    let seen = reports.status.verified().and_then(|status| status.report.syncer.site.clone());
-    let site = seen.map(|seen| {
-        let (approvals, rejected) = repo.site_list(&seen).map(|list| (list.approvals, list.rejected)).unzip();
-        SiteStatus { seen, approvals, rejected }
-    });
-    Ok(Evidence { tip, reports: Some(reports), doubts, names, site })
-}
-
-impl Evidence {
-    fn doubt(error: DeviceRepoError) -> Self {
-        Self { doubts: vec![Doubt::new(UNREADABLE, error.status_text())], ..Self::default() }
-    }
-
-    /// `silence`: after how many seconds without a word the device is offline.
-    fn status(mut self, id: &DeviceId, membership: Membership, silence: u64, now: Timestamp) -> DeviceStatus {
-        let reports = self.reports.take();
-        let status = reports.as_ref().and_then(|reports| reports.status.verified());
-        let heartbeat = reports.as_ref().and_then(|reports| reports.heartbeat.verified());
-        let disbelieved =
-            |branch: &str, why: &Doubt| Doubt::new(why.code, format!("`{branch}` can't be believed: {}", why.message));
-        if let Some(Reports { status: Checked::Unverified(why), .. }) = &reports {
-            self.doubts.push(disbelieved("status", why));
-        }
-        if let Some(Reports { heartbeat: Checked::Unverified(why), .. }) = &reports {
-            self.doubts.push(disbelieved("heartbeat", why));
-        }
-        self.doubts.extend(status.iter().flat_map(|status| status.report.doubts.clone()));
-        self.doubts.extend(heartbeat.iter().flat_map(|heartbeat| heartbeat.doubts.clone()));
-        let windows = self.tip.as_ref().and_then(|tip| tip.desired.envelope.policy.windows.as_ref());
-        let silent = windows.and_then(|windows| talks_again(windows, now)).map(|opens| {
-            format!("its windows let it say nothing to the host until {opens:.0}: what is shown is as old as it may be")
-        });
-        let times = [status.map(|status| status.time), heartbeat.map(|heartbeat| heartbeat.state.time.as_second())];
-        let heard = times.into_iter().flatten().max();
-        let heard_age = heard.map(|heard| age(heard, now));
-        let is_silent = heard_age
-            .and_then(|age| u64::try_from(age).ok())
-            .is_some_and(|age| health::is_silent(windows, Duration::from_secs(age), Duration::from_secs(silence), now));
-        let syncer = status.map(|status| &status.report.syncer);
-        let adopted = status.and_then(|status| status.report.adopted());
-        let none = BTreeMap::new();
-        let rows = Rows {
-            tip: self.tip.as_ref(),
-            adopted,
-            is_newest: adopted.map(|adopted| adopted.serial)
-                == self.tip.as_ref().map(|tip| tip.desired.envelope.serial),
-            reported: status.map_or(&none, |status| &status.report.deployments),
-            status_age: status.map(|status| age(status.time, now)),
-            running: heartbeat.map(|heartbeat| &heartbeat.state.deployments),
-            heartbeat_age: heartbeat.map(|heartbeat| age(heartbeat.state.time.as_second(), now)),
-            names: &self.names,
-        };
-        DeviceStatus {
-            device: id.clone(),
-            health: if is_silent { Health::Offline } else { Health::Ready },
-            words: BTreeSet::new(),
-            membership,
-            desired_serial: self.tip.as_ref().map(|tip| tip.desired.envelope.serial),
-            adopted_serial: adopted.map(|adopted| adopted.serial),
-            conditions: syncer.map(|syncer| syncer.conditions.clone()).unwrap_or_default(),
-            gates: syncer.map(|syncer| syncer.gates.clone()).unwrap_or_default(),
-            site: self.site,
-            remarks: silent.into_iter().collect(),
-            blocked: Vec::new(),
-            heartbeat_age: rows.heartbeat_age,
-            heard_age,
-            deployments: rows.all(),
-            doubts: self.doubts,
-        }
-    }
-}
-
-/// Clocks differ: what comes from the future is new.
-fn age(then: i64, now: Timestamp) -> i64 {
-    now.as_second().saturating_sub(then).max(0)
-}
-
-/// What the rows of one device are made of.
-struct Rows<'a> {
-    tip: Option<&'a Tip>,
-    adopted: Option<&'a Adopted>,
-    /// Whether that is the tip.
-    is_newest: bool,
-    reported: &'a BTreeMap<DeploymentId, DeploymentStatus>,
-    status_age: Option<i64>,
-    running: Option<&'a BTreeMap<DeploymentId, CurrentDeployment>>,
-    heartbeat_age: Option<i64>,
-    /// Names of deployments that the tip has no more.
-    names: &'a BTreeMap<DeploymentId, DeploymentName>,
-}
-
-impl Rows<'_> {
-    fn all(&self) -> Vec<DeploymentRow> {
-        let desired = self.tip.iter().flat_map(|tip| tip.desired.deployments.keys());
-        let ids: BTreeSet<_> = desired.chain(self.reported.keys()).copied().collect();
-        let mut rows: Vec<_> = ids.into_iter().map(|id| self.row(id)).collect();
-        rows.sort_by(|a, b| a.deployment.cmp(&b.deployment));
-        rows
-    }
-
-    fn row(&self, id: DeploymentId) -> DeploymentRow {
-        let document = self.tip.and_then(|tip| tip.desired.deployments.get(&id));
-        let name = self.tip.and_then(|tip| tip.desired.envelope.deployments.get(&id));
-        let reported = self.reported.get(&id);
-        let actual = self.running.map(|running| shown_health(running.get(&id)));
-        let observed = self.running.and_then(|running| running.get(&id));
-        let health = health::of_deployment(reported, observed, document.is_some(), self.is_newest);
-        DeploymentRow {
-            deployment: name.map_or_else(|| self.known_as(id), |envelope| envelope.id.to_string()),
-            deployment_id: id,
-            health,
-            own_health: health,
-            application: None,
-            version: None,
-            desired: document.map(shown_revisions),
-            actual,
-            state: reported.map(|status| status.status.state.to_string()),
-            reason: self.reason(id, reported),
-            age: observed.and(self.heartbeat_age).or(self.status_age.filter(|_| reported.is_some())),
-        }
-    }
-
-    /// What operators called a deployment that the tip has no more; Margo's id if nobody knows.
-    fn known_as(&self, id: DeploymentId) -> String {
-        self.names.get(&id).map_or_else(|| id.to_string(), ToString::to_string)
-    }
-
-    /// Why a deployment isn't as desired: what the device says of it, or of how it runs, or that it doesn't have the newest
-    /// state yet.
-    fn reason(&self, id: DeploymentId, reported: Option<&DeploymentStatus>) -> Option<String> {
-        let error = reported.and_then(|status| status.status.error.as_ref());
-        if let Some(error) = error {
-            return Some(format!("{}: {}", error.code, error.message));
-        }
-        let running = self.running.and_then(|running| running.get(&id));
-        let unwell = running.and_then(|running| running.components.values().find_map(|one| one.reason.clone()));
-        if unwell.is_some() {
-            return unwell;
-        }
-        let wanted = self.tip?.desired.envelope.serial;
-        match self.adopted {
-            None => Some("the device adopted nothing yet".to_owned()),
-            Some(adopted) if adopted.serial < wanted => Some(format!("the device has serial {}", adopted.serial)),
-            Some(_) => None,
-        }
-    }
-}
-
-fn shown_revisions(document: &Document) -> String {
-    let revisions: BTreeSet<_> = document
-        .deployment
-        .components
-        .iter()
-        .map(|component| match &component.source {
-            Source::Oci { revision, .. } | Source::HelmRepo { revision, .. } => revision.as_str(),
-            Source::Https { .. } => "https",
-        })
-        .collect();
-    revisions.into_iter().collect::<Vec<_>>().join(", ")
-}
-
-/// The components' health, each word once.
-fn shown_health(running: Option<&CurrentDeployment>) -> String {
-    let components = running.iter().flat_map(|deployment| deployment.components.values());
-    let words: BTreeSet<_> = components
-        .map(|component| {
-            if component.drift == Drift::None {
-                component.health.clone()
-            } else {
-                format!("drifted ({})", component.drift)
-            }
-        })
-        .collect();
-    if words.is_empty() { "nothing".to_owned() } else { words.into_iter().collect::<Vec<_>>().join(", ") }
 }

@@ -15,7 +15,7 @@ use crate::judge::DevicePolicy;
 /// Why the publisher can't answer, for the host's log.
 pub type Reason = Box<dyn Error + Send + Sync>;
 
-/// The publisher whose repositories are hosted. Each method may wait for the disk.
+/// The publisher whose repositories are hosted. Each method but `pushed` may wait for the disk.
 pub trait Publisher: Debug + Send + Sync + 'static {
     /// Whether the publisher's home is there.
     fn is_ready(&self) -> bool;
@@ -33,6 +33,9 @@ pub trait Publisher: Debug + Send + Sync + 'static {
 
     /// Sets the damaged repository of a device aside, and rebuilds it from what of it can be read.
     fn rebuild(&self, repository: &Path) -> Result<(), Reason>;
+
+    /// Hears that branches moved in the repository of a device, by its own push or one of its site's.
+    fn pushed(&self, device: DeviceId);
 
     /// How the fleet does, for the metrics.
     fn figures(&self) -> Result<FleetFigures, Reason>;

@@ -100,9 +100,12 @@ impl Pusher {
         }
     }
 
-    /// Whether it pushes to a device's repository.
-    fn is_at_device(&self) -> bool {
-        !matches!(self, Self::Operator { .. })
+    /// The device to whose repository it pushes; `None` where that is the fleet's.
+    fn at_device(&self) -> Option<&DeviceId> {
+        match self {
+            Self::Device(device) | Self::Site { device, .. } => Some(device),
+            Self::Operator { .. } => None,
+        }
     }
 
     /// The branches that it may move, and what it is called; `None` where something else decides that.
@@ -131,7 +134,7 @@ pub(crate) async fn receive_pack(
 ) -> Result<Response<Body>, Refusal> {
     let Asked { who, headers, body, room, .. } = asked;
     let (pusher, limits) = (Pusher::of(who, hosted), &host.limits);
-    let most = if pusher.is_at_device() { limits.push_bytes } else { limits.fleet_push_bytes };
+    let most = if pusher.at_device().is_some() { limits.push_bytes } else { limits.fleet_push_bytes };
     let spool = body::read(headers, body, most, &host.temp).await?;
     let kind = content_type(Service::ReceivePack, "result");
     let bad = |error: crate::wire::Malformed| Refusal::BadRequest(error.to_string());
@@ -220,7 +223,8 @@ async fn push(host: Host, hosted: Arc<Hosted>, pusher: Pusher, pushed: Pushed) -
     let mut written = hosted.writing.lock().await;
     let _slot = host.gate(Service::ReceivePack).enter(pusher.name()).await.map_err(Failed::Refused)?;
     let (open, publisher, recovered) = (Arc::clone(&hosted), Arc::clone(&host.publisher), written.recovered);
-    let is_device = pusher.is_at_device();
+    let device = pusher.at_device().cloned();
+    let is_device = device.is_some();
     let (repo, lock) = tokio::task::spawn_blocking(move || {
         let rebuilt_by = is_device.then_some(&*publisher);
         prepare(&open.path, recovered, rebuilt_by)
@@ -253,6 +257,7 @@ async fn push(host: Host, hosted: Arc<Hosted>, pusher: Pusher, pushed: Pushed) -
     // What git had to leave behind when it was ended is cleared before the next push.
     written.recovered = report.is_ok();
     let report = report?;
+    device.filter(|_| report.is_good()).into_iter().for_each(|device| host.publisher.pushed(device));
     let to = Arc::clone(&hosted);
     let consolidate = tokio::task::spawn_blocking(move || -> Result<_, PushError> {
         repo.sync_pushed_refs().map_err(PushError::Sync)?;

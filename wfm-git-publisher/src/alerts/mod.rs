@@ -19,7 +19,7 @@ use std::time::Instant;
 use jiff::Timestamp;
 use repo_git::durable::{self, FileError};
 use repo_model::problem::Problems;
-use repo_model::{FleetId, error_chain};
+use repo_model::{DeviceId, FleetId, error_chain};
 use tracing::{debug, warn};
 use wfm_git_host::ca;
 
@@ -119,7 +119,7 @@ impl Alerts {
         let commit = source.resolve(&self.rev)?;
         let reading = fleet::read_on(&source.files_on(commit, self.threads)?, self.threads);
         let Some(fleet) = reading.fleet else { return Err(LookError::Fleet(reading.problems)) };
-        let devices = status::read(&self.home, &fleet, [].into(), self.threads, now)?;
+        let devices = status::read(&self.home, &fleet, &|_: &DeviceId| true, [].into(), self.threads, now)?;
         let ((ledger, rosters), findings) = (Control::read(&self.home)?, Findings::read(&self.home));
         let blocked: Vec<_> = findings.of_all().cloned().collect();
         let (devices, blocked, rollouts, ends) = (&devices, &blocked, &ledger.rollouts, &self.ends(&rosters)?);

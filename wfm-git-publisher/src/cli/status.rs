@@ -92,6 +92,12 @@ pub(super) struct Args {
 pub(super) const PAUSE: Duration = Duration::from_secs(2);
 pub(super) const PAUSE_OF_HOST: Duration = Duration::from_secs(15);
 
+/// Waits until devices are looked at again.
+pub(super) fn pause(place: &Place, cached: bool) -> Result<(), Failure> {
+    std::thread::sleep(if cached || place.remotes()?.is_none() { PAUSE } else { PAUSE_OF_HOST });
+    Ok(())
+}
+
 /// When the operator's own certificate ends; what ends soon is told.
 fn certificate(place: &Place) -> Result<Option<Timestamp>, Failure> {
     let Some(path) = place.config()?.serve.and_then(|serve| serve.certificate) else { return Ok(None) };
@@ -124,24 +130,34 @@ impl Asked<'_> {
         let source = place.published_source()?;
         let commit = source.resolve(self.rev)?;
         place.note_hosted(self.rev, commit)?;
-        let (fleet, home) = (super::read_fleet(&source, commit)?, place.home()?);
-        let is_meant = super::meant(self.selector)?;
-        let has_labels = |device: &DeviceId| match fleet.devices.get(device) {
-            Some(device) => is_meant(device),
-            None => self.selector.is_none(),
-        };
-        let is_named = |device: &DeviceId| self.devices.is_empty() || self.devices.contains(device);
-        let asked = |device: &DeviceId| is_named(device) && has_labels(device);
-        let fetched = match place.remotes()?.filter(|_| !self.cached) {
-            Some(remotes) => fetch(&home, &remotes, &fleet, fleet.devices.keys().filter(|id| asked(id)).cloned())?,
-            None => BTreeMap::new(),
-        };
-        let unreachable = fetched.into_iter().filter_map(|(device, result)| Some((device, result.err()?)));
-        let unreachable =
-            unreachable.map(|(device, error)| (device, Doubt::new(UNREACHABLE, error_chain(&error)))).collect();
-        let mut all = read(&home, &fleet, unreachable, threads(), Timestamp::now())?;
-        all.retain(|status| asked(&status.device));
+        let (fleet, asks) = (super::read_fleet(&source, commit)?, self.filter()?);
+        let asked = |device: &DeviceId| asks(&fleet, device);
+        let unreachable = self.fetch(place, &fleet, &asked)?;
+        let all = read(&place.home()?, &fleet, &asked, unreachable, threads(), Timestamp::now())?;
         Ok(Seen { fleet, commit, all })
+    }
+
+    /// Tells which devices are asked for.
+    pub(super) fn filter(&self) -> Result<impl Fn(&Fleet, &DeviceId) -> bool, Failure> {
+        let is_meant = super::meant(self.selector)?;
+        Ok(move |fleet: &Fleet, device: &DeviceId| {
+            let is_named = self.devices.is_empty() || self.devices.contains(device);
+            is_named && fleet.devices.get(device).map_or(self.selector.is_none(), &is_meant)
+        })
+    }
+
+    /// Fetches what these devices reported where they talk to another host; of which of them that can't be, and why.
+    pub(super) fn fetch(
+        &self,
+        place: &Place,
+        fleet: &Fleet,
+        asked: &impl Fn(&DeviceId) -> bool,
+    ) -> Result<BTreeMap<DeviceId, Doubt>, Failure> {
+        let Some(remotes) = place.remotes()?.filter(|_| !self.cached) else { return Ok(BTreeMap::new()) };
+        let devices = fleet.devices.keys().filter(|id| asked(id)).cloned();
+        let fetched = fetch(&place.home()?, &remotes, fleet, devices)?;
+        let failed = fetched.into_iter().filter_map(|(device, result)| Some((device, result.err()?)));
+        Ok(failed.map(|(device, error)| (device, Doubt::new(UNREACHABLE, error_chain(&error)))).collect())
     }
 }
 
@@ -206,7 +222,7 @@ pub(super) fn run(place: &Place, args: &Args) -> Result<u8, Failure> {
 /// Shows what changes from now on, until it is interrupted.
 fn watch(place: &Place, args: &Args, mut seen: Seen) -> Result<u8, Failure> {
     loop {
-        std::thread::sleep(if args.cached || place.remotes()?.is_none() { PAUSE } else { PAUSE_OF_HOST });
+        pause(place, args.cached)?;
         let newer = args.see(place)?;
         let before: BTreeMap<_, _> = seen.all.iter().map(|status| (&status.device, status.without_ages())).collect();
         let is_new = |status: &&DeviceStatus| before.get(&status.device) != Some(&status.without_ages());

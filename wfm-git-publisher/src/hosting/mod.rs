@@ -7,7 +7,8 @@ mod readmission;
 mod survey;
 
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError, mpsc};
+use std::thread;
 
 use jiff::Timestamp;
 use repo_model::DeviceId;
@@ -19,6 +20,7 @@ use wfm_git_host::{AuditIndex, FleetFigures, Places, PolicyError, Publisher, Rea
 use self::keys::Keys;
 use self::survey::Survey;
 use crate::repos::{Control, ControlError, Home, repair_at};
+use crate::status::Gatherer;
 
 pub use push::judge_fleet_push;
 
@@ -28,12 +30,16 @@ pub struct HostedHome {
     home: Home,
     keys: Keys,
     survey: Mutex<Survey>,
+    pushed: mpsc::Sender<DeviceId>,
 }
 
 impl HostedHome {
-    /// The host's view of a home.
+    /// The host's view of a home. What devices push is read in a thread of its own, so that it is known before somebody asks.
     pub fn new(home: Home) -> Self {
-        Self { home, keys: Keys::default(), survey: Mutex::default() }
+        let (pushed, devices) = mpsc::channel();
+        let gatherer = Gatherer::new(home.clone());
+        thread::spawn(move || gatherer.run(&devices));
+        Self { home, keys: Keys::default(), survey: Mutex::default(), pushed }
     }
 
     /// Where the host finds what it serves.
@@ -70,6 +76,11 @@ impl Publisher for HostedHome {
     fn rebuild(&self, repository: &Path) -> Result<(), Reason> {
         repair_at(repository)?;
         Ok(())
+    }
+
+    fn pushed(&self, device: DeviceId) {
+        // Without whoever reads it, it is read once somebody asks.
+        let _ = self.pushed.send(device);
     }
 
     fn figures(&self) -> Result<FleetFigures, Reason> {

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use jiff::Timestamp;
 use repo_git::CommitId;
+use repo_git::repo::branches;
 use repo_model::windows::WindowsPolicy;
 use repo_model::{Branch, DeviceId, error_chain};
 use wfm_git_host::FleetFigures;
@@ -164,20 +165,12 @@ impl Survey {
         (device, now): (&DeviceId, Timestamp),
         entry: &Entry,
     ) -> Result<(Standing, Option<i64>), DeviceRepoError> {
-        let Some(repo) = DeviceRepo::open(home, rosters.fleet(), device)? else { return Ok((Standing::Silent, None)) };
-        let tips = [repo.tip(Branch::Desired.as_str())?, repo.tip(Branch::Status.as_str())?];
+        let tips = branches(&home.device(device), [Branch::Desired.as_str(), Branch::Status.as_str()]).ok();
         let said = match self.said.get(device) {
-            Some((known, said)) if *known == tips => said.clone(),
+            Some((known, said)) if Some(*known) == tips => said.clone(),
             _ => {
-                let tip = repo.desired(&rosters.publishers).ok().flatten();
-                let adopted = repo.adopted(tip.as_ref(), &[], &rosters.publishers);
-                let said = tip.zip(adopted).map(|(tip, adopted)| SaidByDevice {
-                    serial: adopted.serial,
-                    lacks_since: adopted.commit.parse().ok().and_then(|commit| repo.published_after(&tip, commit)),
-                    report: tip.desired.envelope.policy.report_seconds.unwrap_or_default(),
-                    windows: tip.desired.envelope.policy.windows,
-                });
-                self.said.insert(device.clone(), (tips, said.clone()));
+                let said = said(home, rosters, device)?;
+                self.said.extend(tips.map(|tips| (device.clone(), (tips, said.clone()))));
                 said
             }
         };
@@ -194,6 +187,19 @@ impl Survey {
             Some(said) => (Standing::Behind, said.lacks_since),
         })
     }
+}
+
+/// Reads what a device verifiably reported; `None` if that is nothing.
+fn said(home: &Home, rosters: &Rosters, device: &DeviceId) -> Result<Option<SaidByDevice>, DeviceRepoError> {
+    let Some(repo) = DeviceRepo::open(home, rosters.fleet(), device)? else { return Ok(None) };
+    let tip = repo.desired(&rosters.publishers).ok().flatten();
+    let adopted = repo.adopted(tip.as_ref(), &[], &rosters.publishers);
+    Ok(tip.zip(adopted).map(|(tip, adopted)| SaidByDevice {
+        serial: adopted.serial,
+        lacks_since: adopted.commit.parse().ok().and_then(|commit| repo.published_after(&tip, commit)),
+        report: tip.desired.envelope.policy.report_seconds.unwrap_or_default(),
+        windows: tip.desired.envelope.policy.windows,
+    }))
 }
 
 /// Zeros under every name, so that the metrics show them, too.

@@ -62,4 +62,5 @@ pub use publisher::Publisher;
 pub(crate) use publisher::check_key;
 pub use rollout_progress::RolloutProgress;
 pub use serial::{KnownNumbers, SerialError};
+pub(crate) use up_to_date::program;
 pub use up_to_date::{is_as_left, unchanged};

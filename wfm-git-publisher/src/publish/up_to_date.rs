@@ -314,7 +314,7 @@ impl UpToDate {
 }
 
 /// The very program: another version may render something else from the same fleet.
-fn program() -> String {
+pub(crate) fn program() -> String {
     let identity = fs::metadata("/proc/self/exe").map(|meta| (meta.len(), meta.mtime(), meta.mtime_nsec()));
     format!("{} {identity:?}", env!("CARGO_PKG_VERSION"))
 }

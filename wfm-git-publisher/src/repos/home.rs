@@ -81,6 +81,8 @@ places! {
     up_to_date: "index/settled",
     /// When what devices say was looked at last, while a rollout waits for them.
     looks: "index/looks",
+    /// What was read of each device's repository.
+    status_index: "index/status",
     /// What can't be published, since when, and who left the fleet.
     findings: "findings.json",
     /// What receivers of alerts were told.

@@ -6,9 +6,9 @@ use repo_model::ask::Answer;
 use repo_model::report::Doubt;
 use serde::{Deserialize, Serialize};
 
-use super::{Evidence, device_evidence};
+use super::evidence::{Said, unreadable};
 use crate::fleet::Device;
-use crate::repos::{Checked, Control, ControlError, Home};
+use crate::repos::{Checked, Control, ControlError, DeviceRepo, Home};
 
 /// The answers on a device's `heartbeat`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -32,9 +32,21 @@ pub fn answers(
     now: Timestamp,
 ) -> Result<DeviceAnswers, ControlError> {
     let (_, rosters) = Control::read(home)?;
-    let evidence = device_evidence(home, &rosters, (id, device), now).unwrap_or_else(Evidence::doubt);
-    let mut read = DeviceAnswers { device: id.clone(), asked: None, answers: Vec::new(), doubts: evidence.doubts };
-    match evidence.reports.map(|reports| reports.heartbeat) {
+    let enrolled = device.map_or(&[][..], |device| &device.status_keys);
+    let said = DeviceRepo::open(home, rosters.fleet(), id)
+        .and_then(|repo| repo.map(|repo| Said::read(&repo, &rosters, enrolled, now)).transpose());
+    let mut read = DeviceAnswers { device: id.clone(), asked: None, answers: Vec::new(), doubts: Vec::new() };
+    let heartbeat = match said {
+        Ok(said) => said.map(|said| {
+            read.doubts = said.doubts;
+            said.reports.heartbeat
+        }),
+        Err(error) => {
+            read.doubts.push(unreadable(&error));
+            None
+        }
+    };
+    match heartbeat {
         Some(Checked::Verified(heartbeat)) => {
             (read.asked, read.answers) = (heartbeat.state.asked, heartbeat.answers.into_values().collect());
             read.doubts.extend(heartbeat.doubts);

@@ -9,13 +9,14 @@ use repo_model::ErrorCode;
 use repo_model::margo::{DeploymentStatus, ReportedCode, State};
 use repo_model::report::{ConditionType, CurrentComponent, CurrentDeployment, Drift, Health as Observed};
 use repo_model::windows::WindowsPolicy;
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Serialize, Serializer};
 
 use super::{DeviceStatus, Membership};
 use crate::fleet::{counted, is_overdue};
 
 /// How it is: the worst of what is known, in this order, the best first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Health {
     /// All that is desired is installed, and runs well by the newest heartbeat.
     Ready,

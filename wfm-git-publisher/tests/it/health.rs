@@ -12,7 +12,7 @@ use crate::waves::reports;
 const DEVICES: [&str; 5] = ["mill-01", "mill-02", "mill-03", "mill-04", "mill-05"];
 
 /// One that is well, one that failed, one that was heard two hours ago, and one that never was; the fifth isn't enrolled.
-fn lab() -> Lab {
+pub(crate) fn lab() -> Lab {
     let lab = Lab::with(&DEVICES[..4]);
     lab.edit("deployments/hello.yaml", "matchLabels: {site: graz}", "matchLabels: {}");
     for (device, site) in DEVICES[..4].iter().zip(["graz", "graz", "linz", "linz"]) {
@@ -36,7 +36,7 @@ fn lab() -> Lab {
     lab
 }
 
-fn shown(lab: &Lab, args: &[&str]) -> Value {
+pub(crate) fn shown(lab: &Lab, args: &[&str]) -> Value {
     let text = lab.run(&[&["status", "--output", "json"], args].concat()).good();
     serde_json::from_str(&text).expect("JSON")
 }

@@ -57,6 +57,7 @@ mod show;
 mod signers;
 mod ssh;
 mod ssh_keys;
+mod status_index;
 mod support;
 mod trace;
 mod traps;

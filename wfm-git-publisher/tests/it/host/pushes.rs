@@ -9,7 +9,8 @@ use repo_testkit::faults::damage::flip_object;
 use repo_testkit::git;
 use wfm_git_host::accounts::Role;
 
-use super::{DEVICE, Login, OTHER, Report, Site, said};
+use super::{DEVICE, Login, OTHER, Report, Site, eventually, said};
+use crate::reports::Reporter;
 use crate::support::Lab;
 
 /// A device with its clone.
@@ -86,6 +87,19 @@ fn a_device_adds_to_its_status_and_replaces_its_heartbeat() {
     let both = pusher.push(&[&format!("{third}:refs/heads/status"), &format!("+{beat}:refs/heads/heartbeat")]);
     assert!(both.status.success(), "{}", said(&both));
     assert_eq!((pusher.tip("status"), pusher.tip("heartbeat")), (Some(third), Some(beat)));
+}
+
+#[test]
+fn what_a_device_pushes_is_known_before_somebody_asks() {
+    let pusher = Pusher::new();
+    let lab = &pusher.site.lab;
+    Reporter { lab, device: DEVICE }.status(DEVICE, "installed", "");
+    let commit = lab.tip(DEVICE, "status").unwrap();
+    git::git(&pusher.clone, &["fetch", "--quiet", lab.repo(DEVICE).to_str().unwrap(), "status"]);
+    lab.git(DEVICE, &["update-ref", "-d", "refs/heads/status"]);
+    pusher.accepted(&format!("{commit}:refs/heads/status"));
+    let known = || std::fs::read_to_string(lab.home.status_index()).unwrap_or_default();
+    assert!(eventually(|| known().contains("\"state\":\"installed\"")), "{}", known());
 }
 
 #[test]

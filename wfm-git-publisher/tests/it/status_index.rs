@@ -1,0 +1,113 @@
+//! `status` by what is known of repositories whose branches didn't move: the same as where each of them is read.
+#![allow(clippy::disallowed_methods, reason = "test data needs no syncing")]
+
+use std::fs;
+
+use serde_json::Value;
+
+use crate::health::{lab, shown};
+use crate::host::eventually;
+use crate::reports::Reporter;
+use crate::support::{Lab, after};
+use crate::waves::reports;
+
+/// Without what changes from one second to the next.
+fn all(lab: &Lab) -> Value {
+    let mut value = shown(lab, &[]);
+    for device in value["devices"].as_array_mut().expect("devices") {
+        let ages = |one: &mut Value| {
+            ["age", "heartbeatAge", "heardAge"]
+                .iter()
+                .for_each(|age| _ = one.as_object_mut().expect("an object").remove(*age))
+        };
+        ages(device);
+        device["deployments"].as_array_mut().expect("rows").iter_mut().for_each(ages);
+    }
+    value
+}
+
+fn index(lab: &Lab) -> String {
+    fs::read_to_string(lab.home.status_index()).unwrap_or_default()
+}
+
+/// The same fleet once so many devices are known, which they are not while they could have been touched again.
+fn known(lab: Lab, devices: usize) -> Lab {
+    let is_known = || {
+        all(&lab);
+        index(&lab).matches("\"device\"").count() >= devices
+    };
+    assert!(eventually(is_known), "{}", index(&lab));
+    lab
+}
+
+#[test]
+fn what_is_known_of_a_repository_is_what_it_says_after_every_kind_of_change() {
+    let lab = known(lab(), 4);
+    let before = index(&lab);
+    let changes: [(&str, &dyn Fn()); 8] = [
+        ("nothing", &|| ()),
+        ("a report", &|| reports(&lab, "mill-02", "installed")),
+        ("a heartbeat", &|| Reporter { lab: &lab, device: "mill-04" }.heartbeat("mill-04", &after(-30))),
+        ("a stranger's report", &|| Reporter { lab: &lab, device: "mill-01" }.status("mill-02", "installed", "")),
+        ("a heartbeat from the future", &|| {
+            Reporter { lab: &lab, device: "mill-03" }.heartbeat("mill-03", &after(200_000))
+        }),
+        ("a publish", &|| {
+            lab.edit("deployments/hello.yaml", "hello from the press", "servus");
+            lab.commit();
+            lab.publish_all();
+        }),
+        ("branches in packed-refs", &|| _ = lab.git("mill-04", &["pack-refs", "--all"])),
+        ("a branch that is gone", &|| _ = lab.git("mill-02", &["update-ref", "-d", "refs/heads/status"])),
+    ];
+    for (what, change) in changes {
+        change();
+        let with_new = all(&lab);
+        // As of a process that knows of none of the changes.
+        fs::write(lab.home.status_index(), &before).expect("written");
+        let with_old = all(&lab);
+        fs::remove_file(lab.home.status_index()).expect("removed");
+        let without = all(&lab);
+        assert_eq!((&with_new, &with_old), (&without, &without), "after {what}");
+    }
+}
+
+#[test]
+fn a_repository_whose_branches_did_not_move_is_not_opened() {
+    let lab = known(lab(), 4);
+    let before = all(&lab);
+    for device in ["mill-01", "mill-02", "mill-03", "mill-04"] {
+        fs::rename(lab.repo(device).join("objects"), lab.repo(device).join("away")).expect("moved");
+    }
+    assert_eq!(all(&lab), before);
+    let file = lab.home.status_index();
+    fs::remove_file(&file).expect("removed");
+    assert_eq!(all(&lab)["summary"]["health"]["doubtful"], 4);
+    assert!(index(&lab).is_empty(), "nothing is known that is in doubt");
+}
+
+#[test]
+fn what_is_damaged_or_of_somebody_else_counts_as_none_and_is_made_anew() {
+    let lab = known(lab(), 4);
+    let (good, before) = (index(&lab), all(&lab));
+    let other = known(self::lab(), 4);
+    let half = &good[..good.len() / 2];
+    let said = good.replacen("\"failed\"", "\"ready\"", 1);
+    let cases = [
+        ("half of it", half.to_owned()),
+        ("a word", said.clone()),
+        ("another fleet's", index(&other)),
+        ("no text", "\u{0}\n\u{0}\u{0}\n{}\nsha256: {}\n".repeat(100)),
+        ("both", format!("{said}\n{good}")),
+    ];
+    for (what, text) in cases {
+        assert_ne!(text, good, "{what}");
+        fs::write(lab.home.status_index(), &text).expect("written");
+        assert_eq!(all(&lab), before, "{what}");
+        assert_eq!(index(&lab).lines().count(), good.lines().count(), "{what}: {}", index(&lab));
+    }
+    // A file that can't be written is no reason to say nothing.
+    fs::remove_file(lab.home.status_index()).expect("removed");
+    fs::create_dir(lab.home.status_index()).expect("made");
+    assert_eq!(all(&lab), before);
+}
