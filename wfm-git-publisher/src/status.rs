@@ -1,6 +1,7 @@
 //! What runs where, as far as signatures prove it: each device's tip against what it verifiably reports.
 
 mod answers;
+mod events;
 mod evidence;
 mod health;
 mod index;
@@ -28,6 +29,7 @@ use crate::rollout::silence;
 use index::Index;
 
 pub use answers::{DeviceAnswers, answers};
+pub use events::{DeviceNews, Follower, News, RolloutEvent, RolloutStep};
 pub use health::{Counts, Health, Summary};
 pub use index::Gatherer;
 pub use rollouts::{DeviceRow, RolloutStatus, rollout, rollout_words, rollouts};

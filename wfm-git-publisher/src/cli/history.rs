@@ -50,7 +50,7 @@ pub(super) struct Args {
 }
 
 /// What a person means by `--since`.
-fn moment(text: &str) -> Result<Timestamp, String> {
+pub(super) fn moment(text: &str) -> Result<Timestamp, String> {
     let back = || Timestamp::now().checked_sub(SignedDuration::try_from(ttl(text).ok()?.0?).ok()?).ok();
     let found = text.parse().ok().or_else(back);
     found.ok_or_else(|| "expected a moment such as 2026-11-23T06:00:00Z, or so long back as 12h or 2d".to_owned())
@@ -122,7 +122,7 @@ fn text(shown: &[&Event<'_>], record: &Record, all: usize) -> String {
 }
 
 /// An event in words.
-fn said(what: &What<'_>, record: &Record) -> String {
+pub(super) fn said(what: &What<'_>, record: &Record) -> String {
     let condition = |one: &Condition| format!("{}: {}", one.kind, one.reason);
     let gate = |one: &ClosedGate| {
         let of = one.deployment.map_or_else(|| "everything".to_owned(), |id| record.name(id));

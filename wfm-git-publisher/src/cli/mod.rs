@@ -15,6 +15,7 @@ mod deployment;
 mod device;
 mod device_show;
 mod enroll;
+mod events;
 mod explain;
 mod formats;
 mod grouped;
@@ -132,6 +133,7 @@ enum Command {
     Status(status::Args),
     Trace(trace::Args),
     History(history::Args),
+    Events(events::Args),
     #[command(subcommand)]
     Rollout(rollout::Command),
     Approve(approve::Args),
@@ -307,6 +309,7 @@ fn run(args: Args) -> Result<u8, Failure> {
         Command::Status(args) => status::run(&place, &args),
         Command::Trace(args) => trace::run(&place, &args),
         Command::History(args) => history::run(&place, &args),
+        Command::Events(args) => events::run(&place, &args),
         Command::Rollout(command) => rollout::run(&place, command),
         Command::Approve(args) => approve::run(&place, &args),
         Command::Archive(args) => archive::run(&place, &args),

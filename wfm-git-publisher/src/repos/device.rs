@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use repo_git::repo::{Bare, Pack, Prepared, RenewError};
 use repo_git::{
-    BatchError, CommitId, ConsolidateError, Expected, LockError, OpenError, ReadError, RecoverError, RefError, RefMove,
-    Repo, RepoLock, SignatureError, TreeError, TreeLimits,
+    BatchError, Commit, CommitId, ConsolidateError, Expected, LockError, OpenError, ReadError, RecoverError, RefError,
+    RefMove, Repo, RepoLock, SignatureError, TreeError, TreeLimits,
 };
 use repo_model::desired::{self, Desired, KnownDocument, Refusal};
 use repo_model::freshness::{FRESHNESS, Freshness};
@@ -271,7 +271,12 @@ impl DeviceRepo {
         Ok(lead)
     }
 
-    pub(super) fn files(&self, commit: CommitId) -> Result<repo_model::FileTree, DeviceRepoError> {
+    pub(crate) fn commit(&self, id: CommitId) -> Result<Commit, ReadError> {
+        self.repo.commit(id)
+    }
+
+    /// The files of a commit.
+    pub(crate) fn files(&self, commit: CommitId) -> Result<repo_model::FileTree, DeviceRepoError> {
         let files = self.repo.files(commit, &TreeLimits::default());
         files.map_err(|source| DeviceRepoError::Tree { commit, source })
     }

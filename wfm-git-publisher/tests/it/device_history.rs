@@ -65,7 +65,7 @@ fn each_line_is_of_a_commit_which_says_the_same() {
 }
 
 /// A status of the device upon the one before, with these conditions and gates.
-fn tells(lab: &Lab, signer: &str, conditions: Value, gates: Value) {
+pub(crate) fn tells(lab: &Lab, signer: &str, conditions: Value, gates: Value) {
     let reporter = Reporter { lab, device: "press-01" };
     let (tip, serial, id) = (lab.tip("press-01", "desired").unwrap(), lab.serial("press-01"), reporter.deployment());
     let syncer = json!({"layout": 1, "version": "0.3.0", "instance": "00000000-0000-0000-0000-000000000001",

@@ -173,6 +173,8 @@ fn each_code_in_the_documentation_is_that_of_a_real_run() {
             code(&lab, &["history", "press-01"])
         }),
         ("history", "nothing was ever published for the device", &|| code(&good(), &["history", "press-99"])),
+        ("events", "it can be shown, whatever it shows", &|| code(&unfound(), &["events"])),
+        ("events", "a device that was asked for isn't in the fleet", &|| code(&good(), &["events", "press-99"])),
         ("device show", "it can be shown, whatever it shows", &|| code(&unfound(), &["device", "show", "press-01"])),
         ("device show", "the device isn't in the fleet, and never was", &|| {
             code(&good(), &["device", "show", "press-99"])

@@ -83,7 +83,8 @@ fn tools(lab: &Lab) -> std::path::PathBuf {
     fs::create_dir_all(&bin).unwrap();
     symlink(trusted_program(), bin.join("real")).unwrap();
     let real = bin.join("real");
-    let forever = "case \" $* \" in *' run '*|*' run'*|*' serve '*) exec timeout --preserve-status -s TERM 3";
+    let forever =
+        "case \" $* \" in *' run '*|*' run'*|*' serve '*|*' --follow '*) exec timeout --preserve-status -s TERM 3";
     script(
         &bin.join("wfm-git-publisher"),
         &format!("#!/bin/sh\n{forever} {0} \"$@\";; esac\nexec {0} \"$@\"\n", real.display()),
@@ -160,6 +161,8 @@ fn every_example_works_as_it_stands() {
                 // It is stopped.
                 Some("rollout") if example.ends_with(" --watch") => &[1],
                 Some("publish") if example.ends_with(" --wait") => &[1],
+                // It is ended by a signal.
+                Some("events") if example.ends_with(" --follow") => &[143],
                 _ => &[0],
             };
             let code = ran.code.unwrap_or(-1);
@@ -339,6 +342,7 @@ fn every_command_that_prints_has_json() {
         (&["logout"], "/host"),
         (&["trace"], "/devices/0/state"),
         (&["history", "press-01"], "/events/0/event"),
+        (&["events", "press-01"], "/event"),
         (&["audit", "../plant.wfm/devices", "--roster", "roster.json"], "/repositories/0/desired"),
         (&["audit", "sbom", "../plant.wfm/devices", "--roster", "roster.json"], "/bomFormat"),
         (&["explain", "press-01"], "/deployments/0/parameters"),

@@ -21,6 +21,7 @@ mod device_list;
 mod doubts;
 mod emergency;
 mod encrypted;
+mod events;
 mod exit_codes;
 mod explain;
 mod follow;

@@ -1,0 +1,82 @@
+//! `events`: what happens in the fleet, the oldest first, and what happens next.
+
+use std::io::{BufRead, BufReader};
+use std::process::Stdio;
+
+use serde_json::{Value, json};
+use wfm_git_publisher::rollout::Phase;
+
+use crate::audit::honest::Honest;
+use crate::device_history::tells;
+use crate::rollouts;
+use crate::support::{Lab, after};
+
+fn events(lab: &Lab, args: &[&str]) -> Vec<Value> {
+    let text = lab.run(&[&["events", "--output", "json"], args].concat()).good();
+    text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
+}
+
+fn words(events: &[Value]) -> Vec<&str> {
+    events.iter().map(|event| event["event"].as_str().expect("a word")).collect()
+}
+
+#[test]
+fn events_of_a_device_are_its_history_and_those_of_the_fleet_are_in_the_order_of_time() {
+    let honest = Honest::new();
+    let lab = &honest.lab;
+    let mut of_one = events(lab, &["press-01", "--since", "1d"]);
+    let history = lab.run(&["history", "press-01", "--output", "json", "-n", "1000"]).good();
+    let history: Value = serde_json::from_str(&history).expect("JSON");
+    let mut expected = history["events"].as_array().expect("events").clone();
+    expected.reverse();
+    expected.sort_by_key(|event| event["time"].as_str().expect("a moment").to_owned());
+    for event in &mut of_one {
+        assert_eq!(event.as_object_mut().expect("an object").remove("device"), Some("press-01".into()));
+    }
+    assert_eq!(of_one, expected);
+
+    rollouts::remember(&lab.home, 12, Phase::Stopped, &["press-01"]);
+    let all = events(lab, &[]);
+    let times: Vec<_> = all.iter().map(|event| event["time"].as_str().expect("a moment")).collect();
+    assert!(times.is_sorted(), "{times:?}");
+    let has =
+        |word: &str, about: (&str, Value)| all.iter().any(|event| event["event"] == word && event[about.0] == about.1);
+    assert!(has("accepted", ("device", "packer-01".into())) && has("published", ("device", "packer-01".into())));
+    assert!(has("wave-released", ("rollout", 12.into())) && has("rollout-stopped", ("rollout", 12.into())));
+    let of_press = events(lab, &["-l", "role=press"]);
+    assert!(!of_press.is_empty() && of_press.iter().all(|event| event["device"] == "press-01"), "{}", of_press.len());
+    assert_eq!(events(lab, &["--since", &after(3600)]), [] as [Value; 0]);
+    let page = lab.run(&["events"]).good();
+    assert!(page.starts_with("WHEN ") && page.contains("  rollout 12: wave 1 released to 1 device\n"), "{page}");
+    assert!(page.contains("  hello: installing > installed\n"), "{page}");
+    assert!(lab.run(&["events", "press-99"]).failed(1).contains("no device `press-99`"));
+}
+
+#[test]
+fn whoever_follows_sees_what_comes_once_and_what_nobody_believes_as_doubtful() {
+    let lab = Lab::with(&["press-01"]);
+    lab.publish_all();
+    let mut follow = lab.command(&["events", "--follow", "--since", "1h", "--output", "json"]);
+    let mut child = follow.stdout(Stdio::piped()).spawn().expect("started");
+    let mut lines = BufReader::new(child.stdout.take().expect("a pipe")).lines();
+    let mut next = || serde_json::from_str::<Value>(&lines.next().expect("a line").expect("text")).expect("JSON");
+    assert_eq!(next()["event"], "published");
+    tells(&lab, "press-01", json!([]), json!([]));
+    assert_eq!(words(&[next(), next()]), ["accepted", "transition"]);
+    let forked = json!([{"type": "SecurityEvent", "reason": "HistoryForked", "message": "another one signs"}]);
+    tells(&lab, "press-01", forked.clone(), json!([]));
+    let event = next();
+    assert_eq!((&event["event"], &event["what"]["type"]), (&"condition".into(), &"SecurityEvent".into()), "{event}");
+    assert_eq!(event["commit"], lab.tip("press-01", "status").expect("a tip"));
+    tells(&lab, "mallory", json!([]), json!([]));
+    let event = next();
+    assert_eq!((&event["event"], &event["what"]["code"]), (&"doubtful".into(), &"signature-invalid".into()), "{event}");
+    lab.edit("deployments/hello.yaml", "hello from the press", "servus");
+    lab.commit();
+    lab.publish_all();
+    let event = next();
+    assert_eq!((&event["event"], &event["what"]["serial"]), (&"published".into(), &2.into()), "{event}");
+    assert_eq!(event["device"], "press-01");
+    child.kill().expect("killed");
+    child.wait().expect("ended");
+}
