@@ -48,6 +48,7 @@ pub(crate) struct Metrics {
     pub(crate) refused_pushes: Counter,
     waiting: Gauge,
     devices: Family<State, Gauge>,
+    deployments: Family<State, Gauge>,
     lag: Gauge,
     blocked: Family<Why, Gauge>,
     blocked_for: Gauge,
@@ -99,8 +100,10 @@ impl Metrics {
         registry.register("waiting", "Requests that wait for a change", waiting.clone());
         registry.register("refused_connections", "Connections closed for a limit", refused_connections.clone());
         registry.register("refused_pushes", "Pushes refused", refused_pushes.clone());
-        let (devices, lag) = (Family::default(), Gauge::default());
+        let (devices, deployments, lag) = (Family::default(), Family::default(), Gauge::default());
         registry.register("devices", "Devices by how they stand to what was published", devices.clone());
+        let help = "Deployments on devices in service, by the state that these said last";
+        registry.register("deployments", help, deployments.clone());
         let help = "Since the oldest publish that a device doesn't have that is heard of";
         registry.register_with_unit("publish_lag", help, Unit::Seconds, lag.clone());
         let (blocked, blocked_for) = (Family::default(), Gauge::default());
@@ -125,6 +128,7 @@ impl Metrics {
             refused_pushes,
             waiting,
             devices,
+            deployments,
             lag,
             blocked,
             blocked_for,
@@ -157,6 +161,9 @@ impl Metrics {
     pub(crate) fn set_figures(&self, figures: &FleetFigures) {
         for (state, count) in &figures.devices {
             self.devices.get_or_create(&State { state }).set(*count);
+        }
+        for (state, count) in &figures.deployments {
+            self.deployments.get_or_create(&State { state }).set(*count);
         }
         self.lag.set(figures.publish_lag);
         for (code, count) in &figures.blocked {

@@ -95,6 +95,8 @@ pub enum PolicyError {
 pub struct FleetFigures {
     /// How many devices are in which state.
     pub devices: BTreeMap<&'static str, i64>,
+    /// How many deployments are in which state, by what devices in service said last.
+    pub deployments: BTreeMap<&'static str, i64>,
     /// Seconds since the oldest publish that a device which is heard of doesn't have; 0 if all of these have theirs.
     pub publish_lag: i64,
     /// How many deployments, or devices, can't be published for which reason.

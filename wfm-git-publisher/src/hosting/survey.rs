@@ -2,13 +2,14 @@
 //!
 //! Computed when somebody asks, at most every 15 s; of each device only what moved since is read.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use jiff::Timestamp;
 use repo_git::CommitId;
 use repo_git::repo::branches;
+use repo_model::margo::status::State;
 use repo_model::windows::WindowsPolicy;
 use repo_model::{Branch, DeviceId, error_chain};
 use wfm_git_host::FleetFigures;
@@ -87,6 +88,8 @@ struct SaidByDevice {
     report: u64,
     /// The fleet's windows for it, in which it talks.
     windows: Option<WindowsPolicy>,
+    /// How many deployments it says are in which state.
+    deployments: BTreeMap<&'static str, i64>,
 }
 
 impl Survey {
@@ -136,6 +139,10 @@ impl Survey {
                 (Standing::Silent, None)
             });
             *figures.devices.entry(standing.name()).or_default() += 1;
+            let said = self.said.get(device).and_then(|(_, said)| said.as_ref());
+            for (state, count) in said.into_iter().flat_map(|said| &said.deployments) {
+                *figures.deployments.entry(state).or_default() += count;
+            }
             // Whoever is off, or was never on, has its number above, and says nothing of how quick publishes arrive.
             if standing == Standing::Behind {
                 let since = lacks_since.unwrap_or(entry.time.as_second());
@@ -193,12 +200,20 @@ impl Survey {
 fn said(home: &Home, rosters: &Rosters, device: &DeviceId) -> Result<Option<SaidByDevice>, DeviceRepoError> {
     let Some(repo) = DeviceRepo::open(home, rosters.fleet(), device)? else { return Ok(None) };
     let tip = repo.desired(&rosters.publishers).ok().flatten();
-    let adopted = repo.adopted(tip.as_ref(), &[], &rosters.publishers);
-    Ok(tip.zip(adopted).map(|(tip, adopted)| SaidByDevice {
-        serial: adopted.serial,
-        lacks_since: adopted.commit.parse().ok().and_then(|commit| repo.published_after(&tip, commit)),
-        report: tip.desired.envelope.policy.report_seconds.unwrap_or_default(),
-        windows: tip.desired.envelope.policy.windows,
+    let status = repo.verified_status(tip.as_ref(), &[], &rosters.publishers);
+    Ok(tip.zip(status).and_then(|(tip, status)| {
+        let adopted = status.report.adopted()?;
+        let mut deployments = BTreeMap::new();
+        for one in status.report.deployments.values() {
+            *deployments.entry(one.status.state.as_str()).or_default() += 1;
+        }
+        Some(SaidByDevice {
+            serial: adopted.serial,
+            lacks_since: adopted.commit.parse().ok().and_then(|commit| repo.published_after(&tip, commit)),
+            report: tip.desired.envelope.policy.report_seconds.unwrap_or_default(),
+            windows: tip.desired.envelope.policy.windows,
+            deployments,
+        })
     }))
 }
 
@@ -208,7 +223,8 @@ fn nothing() -> FleetFigures {
     let blocked = Code::ALL.iter().map(|code| (code.as_str(), 0)).collect();
     let rollouts = [Phase::Running, Phase::Stopped].map(|phase| (phase.as_str(), 0)).into();
     let rollout_devices = [RELEASED, WAITING].map(|state| (state, 0)).into();
-    FleetFigures { devices, blocked, rollouts, rollout_devices, ..FleetFigures::default() }
+    let deployments = State::ALL.map(|(word, _)| (word, 0)).into();
+    FleetFigures { devices, deployments, blocked, rollouts, rollout_devices, ..FleetFigures::default() }
 }
 
 /// A gauge is signed.

@@ -7,7 +7,7 @@ use repo_git::{Ancestry, Commit, CommitId, TreeLimits};
 use repo_model::desired::Desired;
 use repo_model::message::{Epoch, Message};
 use repo_model::report::doubt::{REPORT_INVALID, SIGNATURE_INVALID};
-use repo_model::report::{self, Adopted, Beside, Doubt, Heartbeat, Link, MAX_CHAIN, Named, SYNCER, SeenList};
+use repo_model::report::{self, Beside, Doubt, Heartbeat, Link, MAX_CHAIN, Named, SYNCER, SeenList};
 use repo_model::site::{SITE, SiteList};
 use repo_model::{Branch, KeyText, Trailer, error_chain};
 use serde::Deserialize;
@@ -77,11 +77,6 @@ impl DeviceRepo {
     ) -> Option<Status> {
         let current = current_keys(tip, enrolled);
         self.status(tip, &current, publishers, &mut BTreeSet::new()).ok()?
-    }
-
-    /// What the device verifiably says that it adopted, unless that contradicts itself.
-    pub fn adopted(&self, tip: Option<&Tip>, enrolled: &[KeyText], publishers: &BTreeSet<KeyText>) -> Option<Adopted> {
-        self.verified_status(tip, enrolled, publishers)?.report.adopted().cloned()
     }
 
     /// Reads both branches, as they are at this moment. `enrolled` are the fleet's keys for the device, for as long as no

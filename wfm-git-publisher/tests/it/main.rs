@@ -43,6 +43,7 @@ mod meaning;
 mod metrics;
 mod pipelines;
 mod plans;
+mod prometheus;
 mod registry;
 mod remote;
 mod remote_trouble;

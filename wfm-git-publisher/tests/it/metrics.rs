@@ -44,6 +44,8 @@ fn devices_that_are_off_or_gone_say_nothing_of_how_quick_publishes_arrive() {
     let lag = site.metric("wfm_publish_lag_seconds", &auditor);
     assert!((1500..2000).contains(&lag), "{lag}");
     assert_eq!((count(&site, &auditor, "behind"), count(&site, &auditor, "offline")), (2, 0));
+    let deployments = |state: &str| site.metric(&format!("wfm_deployments{{state=\"{state}\"}}"), &auditor);
+    assert_eq!((deployments("installed"), deployments("failed")), (2, 0));
 
     was_silent(&site.lab, "press-01", 2);
     site.restart();

@@ -40,7 +40,8 @@ pub enum State {
 }
 
 impl State {
-    const ALL: [(&'static str, Self); 6] = [
+    /// All of them with their words in Margo's documents, by severity.
+    pub const ALL: [(&'static str, Self); 6] = [
         ("installed", Self::Installed),
         ("removed", Self::Removed),
         ("pending", Self::Pending),
