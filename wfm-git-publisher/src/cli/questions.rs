@@ -41,11 +41,13 @@ const fn question(path: &'static str, command: &'static [&'static str]) -> Quest
 }
 
 /// All there are.
-const QUESTIONS: [Question; 12] = [
+const QUESTIONS: [Question; 14] = [
     question("status", &["status"]),
     Question { needs_home: false, ..question("devices", &["device", "list"]) },
     question("devices/{id}", &["device", "show"]),
     question("devices/{id}/answers", &["device", "answers"]),
+    question("devices/{device}/applications", &["device", "apps"]),
+    question("applications/{package}/devices", &["app", "devices"]),
     question("deployments/{id}", &["deployment", "show"]),
     question("rollouts", &["rollout", "list"]),
     question("rollouts/{number}", &["rollout", "show"]),

@@ -52,7 +52,12 @@ pub(in crate::cli) fn run(place: &Place, args: &DevicesArgs) -> Result<u8, Failu
     let all = judged(place, &args.how, None, |all| {
         let ours: Vec<_> = all.iter().filter(|one| of(one)).collect();
         let wanted = ours.iter().rev().find(|one| version.as_ref().is_none_or(|name| one.description.version == *name));
-        wanted.map(|one| vec![*one]).ok_or_else(|| no_package(&args.package, application, all).into())
+        let missing = || {
+            let mut failure = Failure::from(no_package(&args.package, application, all));
+            failure.is_missing = true;
+            failure
+        };
+        wanted.map(|one| vec![*one]).ok_or_else(missing)
     })?;
     let head = all.first().map(|one| format!("{}@{}\n", one.application, one.version)).unwrap_or_default();
     let text = head + &rows("DEVICE", &all, |one| one.device.to_string());
@@ -95,7 +100,7 @@ fn judged(
     print_errors(&problems);
     match only {
         Some(device) if all.is_empty() => {
-            let failure = Failure::new(format!("there is no usable device `{device}` in the fleet"));
+            let failure = Failure::missing(format!("there is no usable device `{device}` in the fleet"));
             Err(failure.hint("correct the id, or see `validate`"))
         }
         _ => Ok(all.concat()),
