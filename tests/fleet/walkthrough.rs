@@ -132,6 +132,28 @@ fn docker_the_readme_goes_the_same_way_over_ssh() {
     assert!(history.contains("removing > removed"), "{history}");
 }
 
+#[test]
+fn docker_the_tutorial_goes_from_nothing_to_a_change_that_stops_by_itself_and_back() {
+    program("fake-docker");
+    let walk = Walk::new();
+    let said =
+        walk.run_with(program("device-syncer").parent().expect("a directory"), ("docs/tutorial.md", "tutorial"), &[]);
+    let part = |number| Walk::part(&said, number);
+    assert!(part(4).contains("33 devices: 33 installed") && part(4).contains("Up "), "a container runs: {said}");
+    let stopped = part(5);
+    assert!(stopped.contains("rollout: starts 1: hello on 33 devices; waves 3, 17, rest"), "{stopped}");
+    assert!(stopped.contains("press-02") && stopped.contains("hello-token"), "{stopped}");
+    assert!(stopped.contains("Devices: 1 failed, 30 not released, 2 updat"), "{stopped}");
+    let history = part(6);
+    for transition in ["hello: installed > failed (parameter-invalid)", "hello: failed > installed"] {
+        assert!(history.contains(transition), "{transition}: {history}");
+    }
+    let alerts = std::fs::read_to_string(walk.dir.path().join("alerts.jsonl")).expect("somebody was told");
+    let all: Vec<Value> = alerts.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    let is_stopped = |one: &Value| one["data"]["alert"] == "rollout-stopped" && one["data"]["status"] == "firing";
+    assert!(all.iter().any(is_stopped), "{alerts}");
+}
+
 /// The values of the charts that were told apart by a key that only one of them has.
 fn values(part: &str, key: &str) -> Vec<Value> {
     let all = part.lines().filter(|line| line.starts_with('{')).map(|line| serde_json::from_str(line).expect("JSON"));
