@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use repo_model::DeploymentName;
-use repo_model::ask::{Answer, Ask, AskedWord, LIFE, MOST};
+use repo_model::ask::{Answer, Ask, AskedWord, LIFE, MOST, stands};
 use repo_model::desired::Desired;
 use serde::{Deserialize, Serialize};
 
@@ -52,13 +52,13 @@ impl Asked {
     }
 
     /// Whether it is to be answered: it is higher, or it was begun and a crash came before the answer.
-    pub fn is_due(self, ask: &Ask, answers: &BTreeMap<u64, Answer>, now: Timestamp) -> bool {
-        let was_begun = self.at.is_some_and(|at| now.duration_since(at).abs() < LIFE);
-        ask.number > self.number || ask.number == self.number && was_begun && !answers.contains_key(&ask.number)
+    pub fn is_due(self, ask: &Ask, is_answered: bool, now: Timestamp) -> bool {
+        let was_begun = self.at.is_some_and(|at| stands(at, now));
+        ask.number > self.number || ask.number == self.number && was_begun && !is_answered
     }
 }
 
-/// What is done for it.
+/// What a device does for a number that is due and allowed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Task {
     Logs(DeploymentName),

@@ -9,6 +9,7 @@ use repo_model::{Branch, FileTree, Trailer, json};
 use crate::config::Device;
 use crate::host::client::{HostClient, Pushed};
 use crate::host::refs::RemoteRefs;
+use crate::state::answers::{self, Stamps};
 use crate::state::shared::Shared;
 use crate::state::store::StoreError;
 
@@ -24,6 +25,8 @@ struct Said {
     commit: CommitId,
     state: CurrentState,
     answers: FileTree,
+    /// Of which files these were.
+    stamps: Stamps,
 }
 
 impl Heartbeat {
@@ -33,8 +36,8 @@ impl Heartbeat {
     }
 
     /// Whether it says just these answers.
-    pub fn has_answers(&self, answers: &FileTree) -> bool {
-        self.pushed.as_ref().is_some_and(|said| said.answers == *answers)
+    pub fn has_answers(&self, stamps: &Stamps) -> bool {
+        self.pushed.as_ref().is_some_and(|said| said.stamps == *stamps)
     }
 
     /// Lets the next pass replace it, whatever it says.
@@ -49,22 +52,24 @@ impl Heartbeat {
         state: &Shared,
         device: &Device,
         refs: &RemoteRefs,
-        (current, answers): (CurrentState, FileTree),
+        (current, stamps): (CurrentState, Stamps),
     ) -> Result<(), StoreError> {
         let message = Message::new(format!("heartbeat (serial {})", current.serial))
             .identity(Branch::Heartbeat, device.join.fleet, &device.join.device)
             .trailer(Trailer::Serial, current.serial);
+        let answers = answers::files(&device.home, current.time);
         let mut files = answers.clone();
         files.insert(CURRENT_STATE.to_owned(), json::to_bytes(&current));
         // What the host has of the one that this replaces needn't be brought again.
         let replaced = self.pushed.as_ref().filter(|said| Some(said.commit) == refs.heartbeat);
-        let at_host = replaced.map(|said| said.answers.clone()).unwrap_or_default();
-        let (new, pack) = state.lock().store.parentless(&files, &at_host, &message, current.time.as_second())?;
+        let none = FileTree::new();
+        let at_host = replaced.map_or(&none, |said| &said.answers);
+        let (new, pack) = state.lock().store.parentless(&files, at_host, &message, current.time.as_second())?;
         let branch = Branch::Heartbeat.to_string();
         let update = PushUpdate { branch, expected: refs.heartbeat, new, force: true };
         let is_done = host.push_pack(&pack, &update) == Pushed::Done;
         // Whatever the host lacks, the next one brings all.
-        self.pushed = is_done.then_some(Said { commit: new, state: current, answers });
+        self.pushed = is_done.then_some(Said { commit: new, state: current, answers, stamps });
         Ok(())
     }
 }

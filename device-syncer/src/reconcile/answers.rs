@@ -16,7 +16,7 @@ use crate::config::Home;
 use crate::decision::ask::{Task, Undone};
 use crate::runtimes::Redactor;
 use crate::runtimes::command::{self, Spec, last_lines};
-use crate::state::answers;
+use crate::state::answers::{self, Known, Stamps};
 use crate::state::requests::Requests;
 
 /// The hidden command of this program that collects what an answer has.
@@ -39,6 +39,7 @@ pub(super) struct Answers {
     /// The number that this process began last: none is begun twice, so that what can't be kept isn't collected for ever.
     begun: u64,
     job: Option<Job>,
+    known: Known,
 }
 
 #[derive(Debug)]
@@ -57,7 +58,7 @@ struct Collected {
 
 impl Answers {
     pub(super) fn new(home: &Home, stop: Arc<AtomicBool>, answered: Arc<Notify>) -> Self {
-        Self { home: home.clone(), stop, answered, begun: 0, job: None }
+        Self { home: home.clone(), stop, answered, begun: 0, job: None, known: Known::default() }
     }
 
     /// Whether this number can be begun now.
@@ -74,6 +75,11 @@ impl Answers {
     /// Whether one is being made.
     pub(super) fn is_at_work(&self) -> bool {
         self.job.is_some()
+    }
+
+    /// Removes old answers, while none is being made. Returns those that stand.
+    pub(super) fn forget_old(&mut self, now: Timestamp) -> Stamps {
+        self.known.forget_old(&self.home, now)
     }
 
     /// Answers it. What it asks for is noted as begun.

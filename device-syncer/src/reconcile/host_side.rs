@@ -63,6 +63,8 @@ pub struct HostSide {
     pub(super) client: HostClient,
     /// The `heartbeat` that the host took last.
     pub heartbeat: Heartbeat,
+    /// What this device answered to the fleet.
+    answers: answers::Known,
     pub(super) state: Shared,
     /// Pushes `status` beside what is at work.
     status_push: Option<Arc<StatusPush>>,
@@ -84,7 +86,22 @@ impl HostSide {
         let (heartbeat, status_push, answer, clone) =
             (Heartbeat::default(), None, HostAnswer::NotAsked, CloneInUse::default());
         let (refs, poll, desired, last_read, silent) = (None, POLL, None, LastRead::default(), None);
-        Self { device, client, heartbeat, state, status_push, refs, answer, poll, desired, last_read, silent, clone }
+        let answers = answers::Known::default();
+        Self {
+            device,
+            client,
+            heartbeat,
+            answers,
+            state,
+            status_push,
+            refs,
+            answer,
+            poll,
+            desired,
+            last_read,
+            silent,
+            clone,
+        }
     }
 
     /// The device's repository at the host.
@@ -171,7 +188,7 @@ impl HostSide {
             heartbeat::current_state(&state.store.device_state, &seen.observation, &attempts, serial, now)
         };
         let interval = self.device.report_interval(desired);
-        let answers = answers::files(&self.device.home, now);
+        let answers = self.answers.standing(&self.device.home, now);
         let is_new = !self.heartbeat.has_answers(&answers);
         if seen.acted || (is_new || heartbeat::is_due(self.heartbeat.pushed(), &current, interval)) && !seen.is_soon {
             self.heartbeat.push(&mut self.client, &self.state, &self.device, refs, (current, answers))?;

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
+use repo_model::ask::answer_path;
 use repo_model::desired::Desired;
 use repo_model::error_chain;
 use repo_model::report::{CAPABILITIES, Condition, ConditionType, Reason};
@@ -374,14 +375,15 @@ impl DeviceSide {
         if self.answers.is_at_work() {
             return Ok(());
         }
-        let (home, now) = (&self.device.home, Timestamp::now());
-        answers::forget_old(home, now);
+        let now = Timestamp::now();
+        let standing = self.answers.forget_old(now);
         let Some((ask, asked)) = desired.envelope.policy.ask.as_ref().zip(device_state.asked) else { return Ok(()) };
-        let standing = answers::read(home, now);
-        if !asked.is_due(ask, &standing, now) || !self.answers.may_begin(ask.number) {
+        let is_answered = standing.contains_key(&answer_path(ask.number));
+        if !asked.is_due(ask, is_answered, now) || !self.answers.may_begin(ask.number) {
             return Ok(());
         }
-        let task = ask::task(ask, &self.device.settings.remote, desired, &standing);
+        let given = answers::read(&self.device.home, now);
+        let task = ask::task(ask, &self.device.settings.remote, desired, &given);
         if ask.number > asked.number {
             let again = match &task {
                 Ok(Task::Retry(None)) => Again::All,

@@ -4,29 +4,80 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
-use repo_git::durable;
-use repo_model::ask::{Answer, DIRECTORY, answer_path, read_answers};
+use repo_git::durable::{self, Stamp};
+use repo_model::ask::{Answer, DIRECTORY, answer_path, read_answers, stands};
 use repo_model::{FileTree, IntoMap, IntoSet, error_chain, json};
 
 use crate::config::Home;
 
+/// Answers by their paths on `heartbeat`, each with what another one in its place would change.
+pub type Stamps = BTreeMap<String, Stamp>;
+
+/// What is known of the files: as long as none changed, none is read again.
+#[derive(Debug, Default)]
+pub struct Known(BTreeMap<String, File>);
+
+#[derive(Debug, Clone, Copy)]
+struct File {
+    stamp: Stamp,
+    /// When the answer in it was given; absent where none in it can be read.
+    given: Option<Timestamp>,
+}
+
+impl Known {
+    /// The answers that stand now.
+    pub fn standing(&mut self, home: &Home, now: Timestamp) -> Stamps {
+        let before = std::mem::take(&mut self.0);
+        for name in names(home) {
+            let (path, file) = (format!("{DIRECTORY}{name}"), home.answers().join(name));
+            let Some(stamp) = Stamp::of(&file) else { continue };
+            let known = before.get(&path).copied().filter(|known| known.stamp == stamp);
+            let known = known.unwrap_or_else(|| File { stamp, given: given(&path, &file) });
+            self.0.insert(path, known);
+        }
+        let stands = |(path, file): (&String, &File)| {
+            file.given.filter(|given| stands(*given, now)).map(|_| (path.clone(), file.stamp))
+        };
+        self.0.iter().filter_map(stands).into_map()
+    }
+
+    /// Removes what doesn't stand any more, or can't be read. Nobody may be writing one meanwhile. Returns what stands.
+    pub fn forget_old(&mut self, home: &Home, now: Timestamp) -> Stamps {
+        let standing = self.standing(home, now);
+        for name in names(home) {
+            if !standing.contains_key(&format!("{DIRECTORY}{name}")) {
+                remove_file(home.answers().join(name));
+            }
+        }
+        standing
+    }
+}
+
+/// When the answer in a file was given.
+fn given(path: &str, file: &Path) -> Option<Timestamp> {
+    let (answers, _) = read_answers(&FileTree::from([(path.to_owned(), fs::read(file).ok()?)]));
+    answers.into_values().next().map(|answer| answer.time)
+}
+
 /// The answers that stand, as `heartbeat` has them.
 pub fn files(home: &Home, now: Timestamp) -> FileTree {
     let mut files = all(home);
-    let (mut answers, _) = read_answers(&files);
-    answers.retain(|_, answer| answer.stands(now));
-    let standing = answers.into_keys().map(answer_path).into_set();
+    let standing = of(&files, now).into_keys().map(answer_path).into_set();
     files.retain(|path, _| standing.contains(path));
     files
 }
 
 /// The answers that stand, by number.
 pub fn read(home: &Home, now: Timestamp) -> BTreeMap<u64, Answer> {
-    let (mut answers, _) = read_answers(&all(home));
-    answers.retain(|_, answer| answer.stands(now));
+    of(&all(home), now)
+}
+
+fn of(files: &FileTree, now: Timestamp) -> BTreeMap<u64, Answer> {
+    let (mut answers, _) = read_answers(files);
+    answers.retain(|_, answer| stands(answer.time, now));
     answers
 }
 
@@ -38,17 +89,6 @@ pub fn write(home: &Home, answer: &Answer) -> io::Result<()> {
     }
     durable::create_dir_all(&home.answers(), 0o700)?;
     durable::replace_file(&path(home, answer.number), &json::to_bytes(answer), 0o600)
-}
-
-/// Removes what doesn't stand any more, or can't be read. Nobody may be writing one meanwhile.
-pub fn forget_old(home: &Home, now: Timestamp) {
-    let standing = read(home, now);
-    for name in names(home) {
-        let number = name.strip_suffix(".json").and_then(|number| number.parse().ok());
-        if !number.is_some_and(|number: u64| standing.contains_key(&number)) {
-            remove_file(home.answers().join(name));
-        }
-    }
 }
 
 /// Every file there is, under its path on `heartbeat`.

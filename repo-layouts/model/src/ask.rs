@@ -64,7 +64,7 @@ words! {
 }
 
 words! {
-    /// What became of it.
+    /// What became of a number, in the device's words.
     Outcome {
         Done "done" "It was done; what was asked for stands beside this."
         Refused "refused" "The site doesn't allow it, there were too many, or the device doesn't know the word."
@@ -94,12 +94,12 @@ pub struct Answer {
     pub diagnostics: Option<serde_json::Value>,
 }
 
-impl Answer {
-    /// Whether it still stands.
-    pub fn stands(&self, now: Timestamp) -> bool {
-        now.duration_since(self.time).abs() < LIFE
-    }
+/// Whether an answer that was given then still stands.
+pub fn stands(given: Timestamp, now: Timestamp) -> bool {
+    now.duration_since(given).abs() < LIFE
+}
 
+impl Answer {
     /// Whether something was done for it: only that counts towards [`MOST`].
     pub fn is_refusal(&self) -> bool {
         self.outcome == Outcome::Refused
