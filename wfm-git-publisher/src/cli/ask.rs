@@ -7,8 +7,8 @@ use repo_model::ask::{Answer, AskedWord, Outcome};
 use repo_model::{DeploymentName, DeviceId, text};
 use serde_json::json;
 
-use super::status::{PAUSE, PAUSE_OF_HOST};
-use super::{OutputArgs, Place, questions, table};
+use super::status::pause;
+use super::{OutputArgs, Place, asked, device_show, questions, table};
 use crate::duration::parse_duration;
 use crate::error::{Failure, USER};
 use crate::operator::{AskedDevice, FleetHost, ask};
@@ -186,7 +186,6 @@ fn run(
 
 /// Waits for an answer, which comes once the commit is published and the device has heard of it. Returns what the device says then.
 fn wait(place: &Place, id: &DeviceId, number: u64, until: Instant) -> Result<Option<DeviceAnswers>, Failure> {
-    let pause = if place.config().is_ok_and(|config| config.remote.is_some()) { PAUSE_OF_HOST } else { PAUSE };
     loop {
         // A host that is busy or away now may answer later.
         let said = said(place, id, false);
@@ -194,7 +193,7 @@ fn wait(place: &Place, id: &DeviceId, number: u64, until: Instant) -> Result<Opt
         if matches!(&said, Ok(Some(said)) if has_it(said)) || Instant::now() >= until {
             return said;
         }
-        std::thread::sleep(pause);
+        pause(place, false)?;
     }
 }
 
@@ -224,9 +223,7 @@ fn said(place: &Place, id: &DeviceId, cached: bool) -> Result<Option<DeviceAnswe
     let home: Home = place.home()?;
     if home.check_ledger().is_err() {
         let Some(host) = FleetHost::of_clone(&place.root()?)? else { return Ok(None) };
-        let said = host.ask(&questions::answers(id))?;
-        let why = |_| Failure::new(said.notes.strip_prefix("error: ").unwrap_or(&said.notes));
-        return serde_json::from_str(&said.output).map(Some).map_err(why);
+        return asked::read(&host.ask(&questions::answers(id))?).map(Some);
     }
     let source = place.published_source()?;
     let fleet = super::read_fleet(&source, source.resolve("HEAD")?)?;
@@ -234,8 +231,7 @@ fn said(place: &Place, id: &DeviceId, cached: bool) -> Result<Option<DeviceAnswe
         fetch(&home, &remotes, &fleet, std::iter::once(id.clone()))?;
     }
     if !fleet.devices.contains_key(id) && !fleet.broken.devices.contains(id) {
-        let failure = Failure::new(format!("there is no device `{id}` in the fleet"));
-        return Err(failure.hint("`device list` lists those that there are"));
+        return Err(device_show::unknown(id));
     }
     Ok(Some(answers(&home, id, fleet.devices.get(id), Timestamp::now())?))
 }

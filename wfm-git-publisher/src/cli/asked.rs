@@ -4,6 +4,7 @@ use std::path::Path;
 
 use clap::ArgMatches;
 use repo_model::text;
+use serde::de::DeserializeOwned;
 
 use super::questions::Question;
 use super::{Place, print, print_json_text, unpushed};
@@ -48,6 +49,12 @@ pub(super) fn ask(place: &Place, matches: &ArgMatches) -> Result<Option<u8>, Fai
         eprintln!("{}", text::page(&notes));
     }
     Ok(Some(exit_code))
+}
+
+/// The JSON of an answer as what it is; without such a one the failure that the host tells.
+pub(super) fn read<T: DeserializeOwned>(said: &Answer) -> Result<T, Failure> {
+    let why = |_| Failure::new(said.notes.strip_prefix("error: ").unwrap_or(&said.notes));
+    serde_json::from_str(&said.output).map_err(why)
 }
 
 /// A revision as the host knows it, by what it is in this clone; and a note of what isn't pushed, which the host can't have.

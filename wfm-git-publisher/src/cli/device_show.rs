@@ -50,10 +50,7 @@ struct Shown<'a> {
 pub(super) fn run(place: &Place, args: &ShowArgs) -> Result<u8, Failure> {
     let (home, now, devices) = (place.home()?, Timestamp::now(), [args.id.clone()]);
     let seen = Asked { devices: &devices, selector: None, rev: &args.at.rev, cached: args.cached }.see(place)?;
-    let status = seen.all.first().ok_or_else(|| {
-        let failure = Failure::missing(format!("there is no device `{}` in the fleet", args.id));
-        failure.hint("`device list` lists those that there are")
-    })?;
+    let status = seen.all.first().ok_or_else(|| unknown(&args.id))?;
     let device = seen.fleet.devices.get(&args.id);
     let view = view(&home, device, status)?;
     let account = account(&home, &args.id);
@@ -61,6 +58,12 @@ pub(super) fn run(place: &Place, args: &ShowArgs) -> Result<u8, Failure> {
     let text = shown.text() + &blocked_table(&Findings::read(&home), &[status]);
     args.at.output.print(&text, || shown.json());
     Ok(0)
+}
+
+/// There is no such device.
+pub(super) fn unknown(device: &DeviceId) -> Failure {
+    Failure::missing(format!("there is no device `{device}` in the fleet"))
+        .hint("`device list` lists those that there are")
 }
 
 /// The device's account on this host; `None` if it has none, or that can't be read.

@@ -89,8 +89,8 @@ pub(super) struct Args {
 }
 
 /// How long until devices are looked at again, where nobody has to be asked for them; and where a host is.
-pub(super) const PAUSE: Duration = Duration::from_secs(2);
-pub(super) const PAUSE_OF_HOST: Duration = Duration::from_secs(15);
+const PAUSE: Duration = Duration::from_secs(2);
+const PAUSE_OF_HOST: Duration = Duration::from_secs(15);
 
 /// Waits until devices are looked at again.
 pub(super) fn pause(place: &Place, cached: bool) -> Result<(), Failure> {

@@ -299,6 +299,7 @@ fn stock_curl_gets_what_the_description_says_of_each_question() {
         (Some(&auditor), &[], "status?home=/etc", 400, Some(2)),
         (Some(&auditor), &[], "history/press-01?since=never", 400, Some(2)),
         (Some(&auditor), &[], "devices/press-99", 404, Some(1)),
+        (Some(&auditor), &[], "devices/press-99/answers", 404, Some(1)),
         (Some(&auditor), &[], "devices/press-99/applications", 404, Some(1)),
         (Some(&auditor), &[], "applications/nothing/devices", 404, Some(1)),
         (Some(&auditor), &[], "deployments/nothing", 404, Some(1)),

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use repo_model::DeviceId;
 use serde_json::json;
 
-use super::super::{OutputArgs, Place, questions};
+use super::super::{OutputArgs, Place, asked, questions};
 use super::show::unknown;
 use crate::error::Failure;
 use crate::operator::{FleetHost, RolloutSaid, RolloutWord, say};
@@ -147,8 +147,7 @@ fn open(place: &Place, number: u32) -> Result<Option<Open>, Failure> {
         };
         let said = host.ask(&questions::rollout(number))?;
         eprintln!("note: asked {}", host.url());
-        let why = || Failure::new(said.notes.strip_prefix("error: ").unwrap_or(&said.notes));
-        let status: RolloutStatus = serde_json::from_str(&said.output).map_err(|_| why())?;
+        let status: RolloutStatus = asked::read(&said)?;
         if let Some(failure) = ended(&status.state) {
             return Err(failure);
         }
