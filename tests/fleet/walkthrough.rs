@@ -35,6 +35,11 @@ fn script(document: &str, mark: &str) -> String {
     format!("set -euo pipefail\ntrap 'kill $(jobs -p) 2>/dev/null || true' EXIT\n{}", blocks.concat())
 }
 
+/// Where the programs are that were built.
+fn programs() -> PathBuf {
+    program("device-syncer").parent().expect("a directory").to_owned()
+}
+
 fn variable(name: &str) -> String {
     std::env::var(name).unwrap_or_else(|_| panic!("{name} is set: run the tests by `./justw test`"))
 }
@@ -49,8 +54,7 @@ impl Walk {
     }
 
     fn run(&self, document: &str, more: &[(&str, PathBuf)]) -> String {
-        let programs: PathBuf = program("device-syncer").parent().expect("a directory").to_owned();
-        self.run_with(&programs, (document, "walkthrough"), more)
+        self.run_with(&programs(), (document, "walkthrough"), more)
     }
 
     /// The same with programs that lie elsewhere, and blocks with another mark.
@@ -136,8 +140,7 @@ fn docker_the_readme_goes_the_same_way_over_ssh() {
 fn docker_the_tutorial_goes_from_nothing_to_a_change_that_stops_by_itself_and_back() {
     program("fake-docker");
     let walk = Walk::new();
-    let said =
-        walk.run_with(program("device-syncer").parent().expect("a directory"), ("docs/tutorial.md", "tutorial"), &[]);
+    let said = walk.run_with(&programs(), ("docs/tutorial.md", "tutorial"), &[]);
     let part = |number| Walk::part(&said, number);
     assert!(part(4).contains("33 devices: 33 installed") && part(4).contains("Up "), "a container runs: {said}");
     let stopped = part(5);

@@ -1,18 +1,14 @@
 //! Devices that come with a certificate: by a code, back by their key, and with a new key.
 
-use std::path::Path;
-
 use repo_http::ClientCertificate;
 use repo_model::Digest;
+use repo_testkit::copy;
 use repo_testkit::device::Device;
-use repo_testkit::faults::power::{Cut, Experiment, assert_cut, cut_everywhere};
-use repo_testkit::{copy, git};
 use serde_json::{Value, json};
 
 use super::rekey::{approve, key, rekey};
-use super::rekey_cuts::{instance, stay};
+use super::rekey_cuts::cut_the_pass;
 use super::{Enrolling, Site, read, said};
-use crate::crash::occurrences;
 use crate::hosted::ID;
 
 fn pin(device: &Device) -> Digest {
@@ -115,32 +111,9 @@ fn power_cuts_while_another_certificate_takes_the_place_of_the_first_leave_a_dev
     rekey(&device);
     approve(&site);
     site.fleet.run(&["publish"]);
-    let (template, repository) = (site.dir.path().join(ID), site.fleet.repository(ID));
-    let (tip, known) = (git::tip(&repository, "status").expect("it reported"), instance(&device));
     let old = pin(&device);
-    let prepare = |root: &Path| {
-        copy(&template, &root.join(ID));
-        stay(&root.join(ID).join("home"), &known);
-        git::git(&repository, &["update-ref", "refs/heads/status", &tip]);
-    };
-    let check = |root: &Path, _: Option<&_>, when: &str| {
-        let device = Device::at(ID, &root.join(ID));
-        let output = device.syncer(&["once"]);
-        assert!(output.status.success(), "{when}: {}", said(&output));
-        assert_ne!(pin(&device), old, "{when}");
-        assert_pinned(&site, &device);
-        let left = ["tls.pem.next", "status.key.next", "rekey.json"].map(|name| device.home().join(name).exists());
-        assert_eq!(left, [false; 3], "{when}");
-    };
-    let command = |root: &Path| Device::at(ID, &root.join(ID)).once();
-    let experiment = Experiment {
-        deed: "another certificate",
-        prepare: &prepare,
-        command: &command,
-        check: &check,
-        cut: Cut::Power,
-        occurrences: occurrences(),
-    };
-    let cut = cut_everywhere(&experiment).expect("the cuts are made");
-    assert_cut(&cut, &["file.data", "file.rename", "file.dir", "file.remove", "dir.rename"]);
+    cut_the_pass(&site, &device, "another certificate", &|device, when| {
+        assert_ne!(pin(device), old, "{when}");
+        assert_pinned(&site, device);
+    });
 }

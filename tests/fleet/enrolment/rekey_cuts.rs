@@ -18,7 +18,7 @@ use crate::crash::occurrences;
 use crate::hosted::ID;
 
 /// A copied home is another installation; this one shall be the one that it was.
-pub(super) fn stay(home: &Path, instance: &str) {
+fn stay(home: &Path, instance: &str) {
     let machine = ["/sys/class/dmi/id/product_uuid", "/sys/firmware/devicetree/base/serial-number"];
     let machine = machine.map(|path| std::fs::read(path).unwrap_or_default()).concat();
     let inode = std::fs::metadata(home.join("status.key")).expect("a key").ino().to_le_bytes();
@@ -27,22 +27,16 @@ pub(super) fn stay(home: &Path, instance: &str) {
 }
 
 /// Which installation a device is.
-pub(super) fn instance(device: &Device) -> String {
+fn instance(device: &Device) -> String {
     let text = std::fs::read_to_string(device.home().join("instance")).expect("there");
     text.split(' ').next().expect("a UUID").to_owned()
 }
 
-#[test]
-fn power_cuts_of_an_adoption_that_changes_the_key_leave_a_device_that_works_with_one_of_them() {
-    let site = Site::new().open();
-    let device = installed(&site);
-    let asked = rekey(&device);
-    approve(&site);
-    site.fleet.run(&["publish"]);
+/// Cuts the power everywhere in the pass in which a device gets what comes with its new key. After the next pass nothing is left of
+/// the change, it is the same installation, and what `check` looks at is so.
+pub(super) fn cut_the_pass(site: &Site, device: &Device, deed: &str, check: &dyn Fn(&Device, &str)) {
     let (template, repository) = (site.dir.path().join(ID), site.fleet.repository(ID));
-    let tip = git::tip(&repository, "status").expect("it reported");
-    let old = fingerprint(&key(&device, "status.key").public().to_string().parse().expect("a key"));
-    let known = instance(&device);
+    let (tip, known) = (git::tip(&repository, "status").expect("it reported"), instance(device));
     let prepare = |root: &Path| {
         copy(&template, &root.join(ID));
         stay(&root.join(ID).join("home"), &known);
@@ -52,26 +46,33 @@ fn power_cuts_of_an_adoption_that_changes_the_key_leave_a_device_that_works_with
         let device = Device::at(ID, &root.join(ID));
         let output = device.syncer(&["once"]);
         assert!(output.status.success(), "{when}: {}", said(&output));
-        let text = key(&device, "status.key").public().to_string().parse().expect("a key");
-        assert_eq!(fingerprint(&text), asked["fingerprint"].as_str().expect("text"), "{when}");
-        let left = ["status.key.next", "rekey.json"].map(|name| device.home().join(name).exists());
-        assert_eq!(left, [false, false], "{when}");
+        let left = ["status.key.next", "tls.pem.next", "rekey.json"].map(|name| device.home().join(name).exists());
+        assert_eq!(left, [false; 3], "{when}");
         assert_eq!(instance(&device), known, "{when}: it is the same installation");
+        check(&device, when);
+    };
+    let command = |root: &Path| Device::at(ID, &root.join(ID)).once();
+    let (cut, occurrences) = (Cut::Power, occurrences());
+    let experiment = Experiment { deed, prepare: &prepare, command: &command, check: &check, cut, occurrences };
+    let cut = cut_everywhere(&experiment).expect("the cuts are made");
+    assert_cut(&cut, &["file.data", "file.rename", "file.dir", "file.remove", "dir.rename"]);
+}
+
+#[test]
+fn power_cuts_of_an_adoption_that_changes_the_key_leave_a_device_that_works_with_one_of_them() {
+    let site = Site::new().open();
+    let device = installed(&site);
+    let asked = rekey(&device);
+    approve(&site);
+    site.fleet.run(&["publish"]);
+    let old = fingerprint(&key(&device, "status.key").public().to_string().parse().expect("a key"));
+    cut_the_pass(&site, &device, "a new key", &|device, when| {
+        let text = key(device, "status.key").public().to_string().parse().expect("a key");
+        assert_eq!(fingerprint(&text), asked["fingerprint"].as_str().expect("text"), "{when}");
         // Nobody signed what it may not, whenever the power went.
         assert_eq!(signers(&site, "status"), [old.clone(), fingerprint(&text)], "{when}");
         assert_eq!(findings(&site.fleet), [""; 0], "{when}");
-    };
-    let command = |root: &Path| Device::at(ID, &root.join(ID)).once();
-    let experiment = Experiment {
-        deed: "a new key",
-        prepare: &prepare,
-        command: &command,
-        check: &check,
-        cut: Cut::Power,
-        occurrences: occurrences(),
-    };
-    let cut = cut_everywhere(&experiment).expect("the cuts are made");
-    assert_cut(&cut, &["file.data", "file.rename", "file.dir", "file.remove", "dir.rename"]);
+    });
 }
 
 #[test]
