@@ -275,7 +275,7 @@ impl DeviceRepo {
         self.repo.commit(id)
     }
 
-    /// The files of a commit.
+    /// All files of a commit's tree, by their paths, within the limits of what is read.
     pub(crate) fn files(&self, commit: CommitId) -> Result<repo_model::FileTree, DeviceRepoError> {
         let files = self.repo.files(commit, &TreeLimits::default());
         files.map_err(|source| DeviceRepoError::Tree { commit, source })

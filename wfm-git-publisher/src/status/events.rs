@@ -1,7 +1,8 @@
 //! What happens in a fleet, by the signed branches of its devices and by `control.git`: looked at again and again, and read where a
 //! branch moved.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, HashSet};
+use std::mem::{Discriminant, discriminant};
 use std::path::Path;
 use std::time::SystemTime;
 
@@ -25,7 +26,7 @@ const BRANCHES: [&str; 2] = [Branch::Desired.as_str(), Branch::Status.as_str()];
 /// A commit of each of these branches, if there is one.
 type Commits = [Option<CommitId>; 2];
 
-/// Follows what happens.
+/// Tells what is new at each look, once: what it told before is in its memory alone.
 #[derive(Debug)]
 pub struct Follower {
     home: Home,
@@ -34,7 +35,7 @@ pub struct Follower {
     seen: BTreeMap<DeviceId, Seen>,
     /// Where `control.git` stood, and what was told of rollouts.
     control: Option<CommitId>,
-    told: BTreeSet<(u32, &'static str, usize)>,
+    told: HashSet<(u32, Discriminant<RolloutStep>, usize)>,
 }
 
 /// Where the branches of a device stood.
@@ -73,13 +74,13 @@ pub struct RolloutEvent {
     pub what: RolloutStep,
 }
 
-/// What happened to it.
+/// One step of a rollout, as its record in `control.git` has it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(tag = "event", content = "what", rename_all = "kebab-case")]
 pub enum RolloutStep {
     WaveReleased {
         wave: u32,
-        /// How many devices.
+        /// How many were released with it; a wave may come in parts.
         devices: usize,
     },
     RolloutStopped {
@@ -98,22 +99,10 @@ pub enum RolloutStep {
     },
 }
 
-impl RolloutStep {
-    /// The word that it has in JSON.
-    pub fn word(&self) -> &'static str {
-        match self {
-            Self::WaveReleased { .. } => "wave-released",
-            Self::RolloutStopped { .. } => "rollout-stopped",
-            Self::RolloutResumed { .. } => "rollout-resumed",
-            Self::RolloutEnded { .. } => "rollout-ended",
-        }
-    }
-}
-
 impl Follower {
     /// Tells what is from this moment on.
     pub fn new(home: Home, since: Timestamp) -> Self {
-        Self { home, since, seen: BTreeMap::new(), control: None, told: BTreeSet::new() }
+        Self { home, since, seen: BTreeMap::new(), control: None, told: HashSet::new() }
     }
 
     /// What came since the last look. Of each device the fleet's keys for it, for as long as no `desired` lists any.
@@ -212,7 +201,7 @@ impl Follower {
         let open = ledger.rollouts.open.values().map(|record| &record.state);
         let events = open.chain(ledger.rollouts.ended.values()).flat_map(steps);
         let mut is_new = |number: &usize, event: &RolloutEvent| {
-            event.time >= self.since && self.told.insert((event.rollout, event.what.word(), *number))
+            event.time >= self.since && self.told.insert((event.rollout, discriminant(&event.what), *number))
         };
         Ok(events.filter(|(number, event)| is_new(number, event)).map(|(_, event)| event).collect())
     }

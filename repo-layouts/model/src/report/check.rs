@@ -278,7 +278,7 @@ pub struct Beside<'a> {
 /// What a device says on `heartbeat`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Heartbeat {
-    /// `current-state.json`.
+    /// What runs, and the number that it is done with (`current-state.json`).
     pub state: CurrentState,
     /// What it answers to what the fleet asked for, by number; those that can be read.
     pub answers: BTreeMap<u64, Answer>,
