@@ -470,7 +470,7 @@ mod tests {
             ("gates:\n  approval:\n    for: []\n", vec!["device.yaml:3:5: gates.approval.for: "]),
             ("remote:\n  logs: ['']\n", vec!["device.yaml:2:10: remote.logs", "an empty pattern means nothing"]),
             ("remote: {logs: all}\n", vec!["device.yaml:1:10: remote.logs: "]),
-            ("docker: [a]\n", vec!["device.yaml:1:10: docker[0]: "]),
+            ("docker: [a]\n", vec!["device.yaml:1:1: docker: ", "expected a mapping"]),
             ("docker: {stopTimeout: 1h}\n", vec!["docker.stopTimeout", "at most 10m"]),
             ("helm: {kubeconfig: k}\n", vec!["context"]),
             ("helm: {kubeconfig: k, context: c, historyMax: 1}\n", vec!["historyMax", "less than 2"]),
