@@ -2,17 +2,16 @@
 //!
 //! Such a chart has no manifest; its lock has the archive's own digest in both places.
 
-use std::collections::BTreeMap;
-
 use repo_http::Url;
 use repo_model::envelope::Lock;
+use repo_model::problem::Problem;
+use repo_model::yaml::{Limits, Node, parse_at};
 use repo_model::{Digest, error_chain};
-use serde::Deserialize;
 
 use super::{Chart, Entry};
 use crate::download::{download, same};
 use crate::reference::Kind;
-use crate::{RegistryError, Settings, yaml};
+use crate::{RegistryError, Settings};
 
 /// The largest index, in bytes; those of the largest public repositories have some 20 MB.
 const LARGEST_INDEX: usize = 64 << 20;
@@ -40,16 +39,16 @@ fn fetch(settings: &Settings, entry: &Entry, lock: Option<&Lock>) -> Result<(Url
     let index = entry.repository.below("index.yaml");
     let bytes = download(settings, &index, INDEX, LARGEST_INDEX)?;
     let invalid = |reason: String| RegistryError::Invalid { artifact: index.to_string(), kind: INDEX, reason };
-    let listed = read(&bytes).map_err(invalid)?;
-    let versions = listed.entries.get(&entry.chart).and_then(Option::as_deref).unwrap_or_default();
-    let found = versions.iter().find(|one| one.version.strip_prefix('v').unwrap_or(&one.version) == entry.version);
+    let listed = versions(&bytes, &entry.chart).map_err(|problem| invalid(problem.to_string()))?;
+    let mut versions = listed.iter().flat_map(Node::items).map(Version::of);
+    let found = versions.find(|one| one.version.strip_prefix('v').unwrap_or(one.version) == entry.version);
     let found = found.ok_or_else(|| RegistryError::NotFound { artifact: entry.to_string() })?;
-    let location = found.urls.first().ok_or_else(|| invalid(format!("{entry} has no URL in it")))?;
+    let location = found.url.ok_or_else(|| invalid(format!("{entry} has no URL in it")))?;
     let url = locate(&entry.repository, location).ok_or_else(|| {
         invalid(format!("the URL of {entry} isn't one that may be asked: https, without a credential"))
     })?;
     let bytes = download(settings, &url, Kind::Chart.name(), settings.max_layer)?;
-    match (lock, found.digest.as_deref()) {
+    match (lock, found.digest) {
         (None, Some(listed)) if !is_digest(listed, Digest::of(&bytes)) => Err(RegistryError::Invalid {
             artifact: url.to_string(),
             kind: Kind::Chart.name(),
@@ -59,27 +58,26 @@ fn fetch(settings: &Settings, entry: &Entry, lock: Option<&Lock>) -> Result<(Url
     }
 }
 
-#[derive(Deserialize)]
-struct Index {
-    #[serde(default)]
-    entries: BTreeMap<String, Option<Vec<Version>>>,
+/// A version of a chart, as the index lists it.
+struct Version<'a> {
+    version: &'a str,
+    /// The first of those that it has.
+    url: Option<&'a str>,
+    digest: Option<&'a str>,
 }
 
-#[derive(Deserialize)]
-struct Version {
-    #[serde(default)]
-    version: String,
-    #[serde(default)]
-    urls: Vec<String>,
-    digest: Option<String>,
+/// The versions of a chart; none of one that isn't listed. Nothing else of an index is kept in memory.
+fn versions(bytes: &[u8], chart: &str) -> Result<Option<Node>, Problem> {
+    let limits = Limits { bytes: LARGEST_INDEX, nodes: MOST_NODES, ..Limits::FLEET };
+    parse_at("index.yaml", bytes, &limits, &["entries", chart])
 }
 
-fn read(bytes: &[u8]) -> Result<Index, String> {
-    let options = serde_yaml::options! {
-        budget: serde_yaml::budget! { max_nodes: MOST_NODES, max_events: 2 * MOST_NODES },
-        with_snippet: false,
-    };
-    serde_yaml::from_slice_with_options(bytes, options).map_err(|error| yaml::problem("index.yaml", &error))
+impl<'a> Version<'a> {
+    fn of(node: &'a Node) -> Self {
+        let text = |key| node.get(key).and_then(Node::text);
+        let url = node.get("urls").and_then(|urls| urls.item(0)?.text());
+        Self { version: text("version").unwrap_or_default(), url, digest: text("digest") }
+    }
 }
 
 /// SHA-256 in hex, with or without its name before it.

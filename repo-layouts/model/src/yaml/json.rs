@@ -111,9 +111,11 @@ pub(super) fn from_node(node: &Node) -> Result<serde_json::Value, String> {
         Value::Scalar(Scalar { text, style: Style::Plain }) => plain(text)?,
         Value::Sequence(items) => items.iter().map(from_node).collect::<Result<Vec<_>, _>>()?.into(),
         Value::Mapping(entries) => {
-            let entry =
-                |(key, value): &(Node, Node)| Ok((key.text().unwrap_or_default().to_owned(), from_node(value)?));
-            entries.iter().map(entry).collect::<Result<Map<_, _>, String>>()?.into()
+            let mut map = Map::new();
+            for (key, value) in entries {
+                map.insert(key.text().unwrap_or_default().to_owned(), from_node(value)?);
+            }
+            map.into()
         }
     })
 }

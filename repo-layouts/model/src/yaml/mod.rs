@@ -15,7 +15,7 @@ mod write;
 
 pub use field::{Context, Field, Reader, read, read_json};
 pub use json::parse_json;
-pub use parse::parse;
+pub use parse::{parse, parse_at};
 pub use scalar::{Plain, Strictness, is_ambiguous, resolve};
 pub use typed::{deserialize, place_of};
 pub use write::to_yaml;
@@ -109,9 +109,14 @@ impl Node {
         path.iter().try_fold(self, |node, key| node.get(key))
     }
 
+    /// The items of a list; none of anything else.
+    pub fn items(&self) -> &[Self] {
+        if let Value::Sequence(items) = &self.value { items } else { &[] }
+    }
+
     /// An item of a list, from 0; `None` beyond its end, and of anything else.
     pub fn item(&self, index: usize) -> Option<&Self> {
-        if let Value::Sequence(items) = &self.value { items.get(index) } else { None }
+        self.items().get(index)
     }
 
     /// What it is, for messages: `a list`.

@@ -16,8 +16,18 @@ pub fn parse(file: &str, bytes: &[u8], limits: &Limits) -> Result<Node, Problem>
     parse_any(file, bytes, limits)?.ok_or_else(|| Problem::error(file, "is empty"))
 }
 
-/// The same; `None` of a text without a document, such as one of comments only.
+/// Keeps of the one document in `bytes` only what lies at this path of keys, if that is there: for one of which little is asked. The
+/// rest is read like it.
+pub fn parse_at(file: &str, bytes: &[u8], limits: &Limits, path: &[&str]) -> Result<Option<Node>, Problem> {
+    builder(file, bytes, limits)?.document(path)
+}
+
+/// The same as [`parse`]; `None` of a text without a document, such as one of comments only.
 pub(super) fn parse_any(file: &str, bytes: &[u8], limits: &Limits) -> Result<Option<Node>, Problem> {
+    builder(file, bytes, limits)?.document(&[])
+}
+
+fn builder<'a>(file: &'a str, bytes: &'a [u8], limits: &'a Limits) -> Result<Builder<'a>, Problem> {
     let text = check_text(file, bytes, limits)?;
     let options = granit_parser::options! {
         disallow_directives: true,
@@ -26,8 +36,7 @@ pub(super) fn parse_any(file: &str, bytes: &[u8], limits: &Limits) -> Result<Opt
         block_nesting_limit: limits.depth,
     };
     let events = Parser::new_from_str_with_options(text, options);
-    let mut builder = Builder { file, limits, events, nodes: 0, anchors: HashMap::new() };
-    builder.document()
+    Ok(Builder { file, limits, events, nodes: 0, anchors: HashMap::new() })
 }
 
 fn check_text<'a>(file: &str, bytes: &'a [u8], limits: &Limits) -> Result<&'a str, Problem> {
@@ -69,13 +78,14 @@ struct Builder<'a> {
 type Parsed<T> = Result<T, Problem>;
 
 impl<'a> Builder<'a> {
-    fn document(&mut self) -> Parsed<Option<Node>> {
-        let mut document = None;
+    /// What lies at this path in the one document.
+    fn document(mut self, path: &[&str]) -> Parsed<Option<Node>> {
+        let (mut document, mut is_over) = (None, false);
         loop {
             let (event, span) = self.next()?;
             match event {
                 Event::StreamEnd => break,
-                Event::DocumentStart(..) if document.is_some() => {
+                Event::DocumentStart(..) if is_over => {
                     return self.fail(
                         span,
                         "a second document starts here",
@@ -83,7 +93,7 @@ impl<'a> Builder<'a> {
                     );
                 }
                 Event::StreamStart | Event::DocumentStart(..) | Event::DocumentEnd => {}
-                event => document = Some(self.node(event, span, 0)?),
+                event => (document, is_over) = (self.at(path, event, span, 0)?, true),
             }
         }
         Ok(document)
@@ -98,6 +108,30 @@ impl<'a> Builder<'a> {
             }
             None => Ok((Event::StreamEnd, Span::default())),
         }
+    }
+
+    /// What lies at this path in what begins here.
+    fn at(&mut self, path: &[&str], event: Event<'a>, span: Span, depth: usize) -> Parsed<Option<Node>> {
+        let Some((first, rest)) = path.split_first() else { return self.node(event, span, depth).map(Some) };
+        let Event::MappingStart(_, _, tag) = event else {
+            let node = self.node(event, span, depth)?;
+            return match node.value {
+                Value::Null => Ok(None),
+                _ => self.fail(span, format!("a mapping was expected here, and not {}", node.kind()), ""),
+            };
+        };
+        self.count(span, 1)?;
+        self.refuse_tag(span, tag.as_deref())?;
+        let (mut found, mut seen) = (None, HashMap::new());
+        while let Some(key) = self.key(depth, &mut seen)? {
+            let (event, span) = self.next()?;
+            if key.text() == Some(first) {
+                found = self.at(rest, event, span, depth + 1)?;
+            } else {
+                self.node(event, span, depth + 1)?;
+            }
+        }
+        Ok(found)
     }
 
     fn node(&mut self, event: Event<'a>, span: Span, depth: usize) -> Parsed<Node> {
@@ -139,25 +173,30 @@ impl<'a> Builder<'a> {
     }
 
     fn mapping(&mut self, depth: usize) -> Parsed<Vec<(Node, Node)>> {
-        let mut entries = Vec::new();
-        let mut seen = HashMap::new();
-        loop {
-            let key = match self.next()? {
-                (Event::MappingEnd, _) => return Ok(entries),
-                (event, span) => self.node(event, span, depth + 1)?,
-            };
-            let text = self.key(&key)?;
-            if let Some(first) = seen.insert(text.to_owned(), key.span) {
-                let message = format!("duplicate key `{text}`, first at {}:{}", first.line, first.column);
-                return self.fail(key.span, message, "remove one of the two");
-            }
+        let (mut entries, mut seen) = (Vec::new(), HashMap::new());
+        while let Some(key) = self.key(depth, &mut seen)? {
             let (event, span) = self.next()?;
             let value = self.node(event, span, depth + 1)?;
             entries.push((key, value));
         }
+        Ok(entries)
     }
 
-    fn key<'k>(&self, key: &'k Node) -> Parsed<&'k str> {
+    /// The next key of a mapping, which has those that were seen; `None` at its end.
+    fn key(&mut self, depth: usize, seen: &mut HashMap<String, Span>) -> Parsed<Option<Node>> {
+        let key = match self.next()? {
+            (Event::MappingEnd, _) => return Ok(None),
+            (event, span) => self.node(event, span, depth + 1)?,
+        };
+        let text = self.key_text(&key)?;
+        if let Some(first) = seen.insert(text.to_owned(), key.span) {
+            let message = format!("duplicate key `{text}`, first at {}:{}", first.line, first.column);
+            return self.fail(key.span, message, "remove one of the two");
+        }
+        Ok(Some(key))
+    }
+
+    fn key_text<'k>(&self, key: &'k Node) -> Parsed<&'k str> {
         match &key.value {
             Value::Scalar(Scalar { text, style: Style::Plain }) if text == "<<" => {
                 let hint = "write the keys out where they are meant, or quote it if it is text";

@@ -1,7 +1,7 @@
 //! What is refused before a document has any meaning, and how the decoder speaks of it.
 
 use repo_model::value::Strictness;
-use repo_model::yaml::{self, Field, Limits, Node, Value, parse, parse_json};
+use repo_model::yaml::{self, Field, Limits, Node, Value, parse, parse_at, parse_json};
 
 fn error(bytes: &[u8], limits: &Limits) -> String {
     let problem = parse("a.yaml", bytes, limits).expect_err("must be refused");
@@ -42,6 +42,30 @@ fn what_readers_of_yaml_disagree_about_is_refused_with_its_place_and_advice() {
     ] {
         let error = error(bytes, &Limits::VENDOR);
         assert!(error.starts_with(place) && error.contains(message), "{error}");
+    }
+}
+
+#[test]
+fn of_one_path_only_what_lies_there_is_kept_and_the_rest_is_read_like_it() {
+    let at = |text: &str, path: &[&str]| parse_at("a.yaml", text.as_bytes(), &Limits::FLEET, path);
+    let text = "kind: x\nall:\n  one: [1, 2]\n  two: {a: b}\nend: 3\n";
+    let whole = parse("a.yaml", text.as_bytes(), &Limits::FLEET).unwrap();
+    for path in [&["all", "one"][..], &["all"], &["end"], &[]] {
+        assert_eq!(at(text, path).unwrap().as_ref(), whole.at(path), "{path:?}");
+    }
+    for (text, path) in
+        [(text, &["all", "three"][..]), (text, &["none", "one"]), ("all:\n", &["all", "one"]), ("", &["all"])]
+    {
+        assert_eq!(at(text, path), Ok(None), "{text}");
+    }
+    for (text, message) in [
+        ("all: [1]\n", "a.yaml:1:6: a mapping was expected here, and not a list"),
+        ("<html>\n", "a.yaml:1:1: a mapping was expected here, and not a string"),
+        ("all: {one: 1}\nend: {a: 1, a: 2}\n", "a.yaml:2:13: duplicate key `a`, first at 2:7"),
+        ("all: {one: 1, one: 2}\n", "a.yaml:1:15: duplicate key `one`, first at 1:7"),
+        ("all: {one: 1}\n---\nb: 1\n", "a.yaml:2:1: a second document starts here"),
+    ] {
+        assert_eq!(at(text, &["all", "one"]).unwrap_err().to_string(), message);
     }
 }
 
