@@ -7,7 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 use repo_model::desired::Desired;
 use repo_model::margo::State;
 use repo_model::report::{Condition, ConditionType, Drift, Health, SeenList};
-use repo_model::{DeviceId, text};
+use repo_model::{DeviceId, sort_few, text};
 use serde::Serialize;
 
 use crate::config::Said;
@@ -216,7 +216,7 @@ impl StatusOut {
                 }
             }));
         }
-        components.sort_by(|a, b| (&a.deployment, &a.component).cmp(&(&b.deployment, &b.component)));
+        sort_few(&mut components, |a, b| (&a.deployment, &a.component).cmp(&(&b.deployment, &b.component)));
         let mut conditions = conditions::all(&device_state.status);
         // Before a pass could say so.
         if !conditions.iter().any(|one| one.kind == ConditionType::CloneDamaged) {

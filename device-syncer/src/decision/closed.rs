@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use repo_model::report::ClosedGate;
-use repo_model::{DeploymentId, DeploymentName, ErrorCode, IntoMap};
+use repo_model::{DeploymentId, DeploymentName, ErrorCode, IntoMap, sort_few};
 
 use super::approval::{Review, Waits};
 use super::deployment::DesiredDeployment;
@@ -51,7 +51,7 @@ pub fn closed(plan: &Plan, gates: &Gates, before: &[ClosedGate], now: Timestamp)
         }
     });
     let mut all: Vec<_> = held.chain(waits).collect();
-    all.sort_by(|a, b| (a.deployment, &a.code, a.since).cmp(&(b.deployment, &b.code, b.since)));
+    sort_few(&mut all, |a, b| (a.deployment, &a.code, a.since).cmp(&(b.deployment, &b.code, b.since)));
     all.truncate(MOST);
     all
 }

@@ -1,7 +1,7 @@
 //! What stands in the way, or is worth knowing: the conditions of `syncer.json`.
 
 use repo_model::report::{Adopted, ClosedGate, Condition, ConditionType, Reason, SYNCER, SeenList, SyncerReport};
-use repo_model::{DeviceId, ErrorCode, FileTree, KeyText, envelope, json};
+use repo_model::{DeviceId, ErrorCode, FileTree, KeyText, envelope, json, sort_few};
 use uuid::Uuid;
 
 use crate::decision::device_state::{Accepted, Damaged, DeviceState};
@@ -115,7 +115,7 @@ pub fn write(
     site: Option<SeenList>,
 ) {
     let mut conditions = conditions.to_vec();
-    conditions.sort();
+    sort_few(&mut conditions, Ord::cmp);
     conditions.dedup();
     let adopted = |accepted: &Accepted| Adopted {
         serial: accepted.serial,

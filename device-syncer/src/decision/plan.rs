@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use repo_model::envelope::DriftPolicy;
 use repo_model::margo::ProfileType;
-use repo_model::{ComponentName, DeploymentId, DeploymentName, Digest, ErrorCode, IntoMap, IntoSet};
+use repo_model::{ComponentName, DeploymentId, DeploymentName, Digest, ErrorCode, IntoMap, IntoSet, sort_few};
 use serde::Serialize;
 
 use crate::decision::approval::ChangeSet;
@@ -565,7 +565,7 @@ fn reason(found: &Observed, wanted: Digest) -> Reason {
 /// Everything that was put onto the device and not removed since, in the order of its application.
 fn removable(device_state: &DeviceState) -> Vec<Removal> {
     let mut all: Vec<_> = device_state.deployments.iter().map(|(id, applied)| (*id, &applied.inputs)).collect();
-    all.sort_by(|(_, a), (_, b)| a.id.cmp(&b.id));
+    sort_few(&mut all, |(_, a), (_, b)| a.id.cmp(&b.id));
     let all = in_order(all, |(_, inputs)| &inputs.id, |(_, inputs)| &inputs.depends_on);
     let removals = |(id, inputs): (_, &Inputs)| {
         let removal = |component: &AppliedComponent| Removal {

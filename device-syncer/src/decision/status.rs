@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use repo_model::margo::Header;
 use repo_model::margo::status::{ComponentStatus, DeploymentStatus, State, Status, StatusError};
-use repo_model::{ComponentName, DeploymentId, DeviceId, FileTree, IntoMap, IntoSet};
+use repo_model::{ComponentName, DeploymentId, DeviceId, FileTree, IntoMap, IntoSet, sort_few};
 
 use crate::decision::deployment::DesiredDeployment;
 use crate::decision::failure::Failure;
@@ -129,8 +129,11 @@ impl Report {
     pub fn arrange(&mut self, wanted: &DesiredDeployment) {
         let reported = self.deployments.entry(wanted.id).or_default();
         reported.title.clone_from(&wanted.title);
-        let place = |name: &ComponentName| wanted.components.iter().position(|component| component.name == *name);
-        reported.components.sort_by_key(|component| place(&component.name).unwrap_or(usize::MAX));
+        let place = |one: &ReportedComponent| {
+            let place = wanted.components.iter().position(|component| component.name == one.name);
+            place.unwrap_or(usize::MAX)
+        };
+        sort_few(&mut reported.components, |a, b| place(a).cmp(&place(b)));
     }
 
     /// Each transition from `before` to this, as the value of a `State` trailer.

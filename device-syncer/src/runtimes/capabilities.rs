@@ -5,8 +5,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use repo_model::DeviceId;
 use repo_model::margo::ProfileType;
+use repo_model::{DeviceId, sort_few};
 
 use crate::decision::capabilities::{Described, Found, architecture_of};
 
@@ -82,7 +82,7 @@ pub fn identity() -> (Option<String>, Option<String>) {
 pub fn mac() -> Option<String> {
     let entries = fs::read_dir("/sys/class/net").ok()?.flatten().map(|entry| entry.path());
     let mut real: Vec<_> = entries.filter(|path| path.join("device").exists()).collect();
-    real.sort();
+    sort_few(&mut real, Ord::cmp);
     real.iter().find_map(|path| model(&fs::read_to_string(path.join("address")).ok()?))
 }
 

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use jiff::Timestamp;
-use repo_model::error_chain;
+use repo_model::{error_chain, sort_few};
 use rustix::process::geteuid;
 
 use super::Row;
@@ -141,7 +141,7 @@ fn secret_files(home: &Home) -> Vec<PathBuf> {
     if let SshIdentity::File { path, .. } = &settings.host.ssh.identity {
         files.push(path.clone());
     }
-    files.sort();
+    sort_few(&mut files, Ord::cmp);
     files.dedup();
     files
 }

@@ -13,7 +13,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use jiff::{SignedDuration, Timestamp};
 use repo_git::durable;
-use repo_model::{Digest, IntoSet, json};
+use repo_model::{Digest, IntoSet, json, sort_few};
 use serde::{Deserialize, Serialize};
 
 use super::ComposeRuntime;
@@ -97,7 +97,7 @@ impl Inventory {
     fn due(&self, now: Timestamp, room: Room) -> Vec<String> {
         let is_due = |since: Timestamp| room == Room::Needed || now.duration_since(since) >= STAYS;
         let mut due: Vec<_> = self.unneeded.iter().filter(|(_, since)| is_due(**since)).collect();
-        due.sort_by_key(|(_, since)| **since);
+        sort_few(&mut due, |(_, a), (_, b)| a.cmp(b));
         due.into_iter().map(|(name, _)| name.clone()).collect()
     }
 }

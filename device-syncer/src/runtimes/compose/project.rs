@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use repo_artifacts::Archive;
 use repo_git::durable;
-use repo_model::{ComponentName, DeploymentId, Digest, IntoSet};
+use repo_model::{ComponentName, DeploymentId, Digest, IntoSet, sort_few};
 use serde::{Deserialize, Serialize};
 
 use super::files;
@@ -74,7 +74,7 @@ impl Project {
             let marker = Self::new(projects_dir, &name).marker()?;
             found.extend(marker.map(|marker| (name, marker)));
         }
-        found.sort_by(|a, b| a.0.cmp(&b.0));
+        sort_few(&mut found, |(a, _), (b, _)| a.cmp(b));
         Ok(found)
     }
 
