@@ -18,11 +18,17 @@ pub struct ComponentHealth {
     pub drift: Drift,
     /// Why it is neither healthy nor starting, in a few words; a chart's objects may have a part in them.
     pub reason: Option<String>,
+    /// Whether it is degraded because something of it restarts again and again.
+    pub is_crash_looping: bool,
 }
 
 impl ComponentHealth {
     /// Of a component that can't be observed.
-    pub const UNKNOWN: Self = Self { health: Health::Unknown, drift: Drift::Unknown, reason: None };
+    pub const UNKNOWN: Self = Self::new(Health::Unknown, Drift::Unknown);
+
+    const fn new(health: Health, drift: Drift) -> Self {
+        Self { health, drift, reason: None, is_crash_looping: false }
+    }
 
     /// How the project or release of this name is.
     pub fn of(project: &str, observation: &Observation, device_state: &DeviceState) -> Self {
@@ -33,9 +39,9 @@ impl ComponentHealth {
             (None, Some(error)) => Self { reason: Some(shown(&error.message)), ..Self::UNKNOWN },
             (None, None) if device_state.applied_digest(project).is_some() => {
                 let reason = Some("nothing of it is there".to_owned());
-                Self { health: Health::Missing, drift: Drift::Missing, reason }
+                Self { reason, ..Self::new(Health::Missing, Drift::Missing) }
             }
-            (None, None) => Self { health: Health::Missing, drift: Drift::None, reason: None },
+            (None, None) => Self::new(Health::Missing, Drift::None),
         }
     }
 
@@ -43,13 +49,14 @@ impl ComponentHealth {
         let (health, drift) = match &found.condition {
             Condition::Running => (Health::Healthy, Drift::None),
             Condition::Starting => (Health::Starting, Drift::None),
-            Condition::Degraded(_) => (Health::Degraded, Drift::None),
+            Condition::Degraded(_) | Condition::CrashLooping(_) => (Health::Degraded, Drift::None),
             Condition::Stopped(_) => (Health::Degraded, Drift::Stopped),
             Condition::Edited(_) => (Health::Degraded, Drift::Changed),
             Condition::Missing => (Health::Missing, Drift::Missing),
             Condition::Unknown(_) => (Health::Unknown, Drift::Unknown),
         };
-        Self { health, drift, reason: found.trouble().map(|text| shown(&text)) }
+        let is_crash_looping = matches!(found.condition, Condition::CrashLooping(_));
+        Self { health, drift, reason: found.trouble().map(|text| shown(&text)), is_crash_looping }
     }
 
     /// Whether it runs well, or may soon.
@@ -126,14 +133,16 @@ mod tests {
                 unreachable: BTreeMap::from_iter(unreachable),
                 ..Observation::default()
             };
-            let ComponentHealth { health, drift, reason } =
+            let ComponentHealth { health, drift, reason, is_crash_looping } =
                 ComponentHealth::of(&project("a", "x"), &observation, &device_state);
-            format!("{health} {drift} {}", reason.unwrap_or_default())
+            let crash_looping = if is_crash_looping { "crash-looping " } else { "" };
+            format!("{health} {drift} {crash_looping}{}", reason.unwrap_or_default())
         };
         for (condition, expected) in [
             (Condition::Running, "healthy none "),
             (Condition::Starting, "starting none "),
             (Condition::Degraded(text("unhealthy")), "degraded none unhealthy"),
+            (Condition::CrashLooping(text("restarting")), "degraded none crash-looping restarting"),
             (Condition::Stopped(text("exited with 3")), "degraded stopped exited with 3"),
             (Condition::Edited(text("replicas")), "degraded changed replicas"),
             (Condition::Missing, "missing missing something of it is missing"),

@@ -25,13 +25,15 @@ pub fn current_state(
         for component in &reported.components {
             let project = id.runtime_name(&component.name);
             let found = observation.found.iter().find(|found| found.project == project);
-            let ComponentHealth { health, drift, reason } = ComponentHealth::of(&project, observation, device_state);
+            let ComponentHealth { health, drift, reason, is_crash_looping: crash_looping } =
+                ComponentHealth::of(&project, observation, device_state);
             let current = CurrentComponent {
                 input_digest: found.and_then(|found| found.input_digest),
                 state: component.state.to_string(),
                 health: health.to_string(),
                 drift: drift.to_string(),
                 reason,
+                crash_looping,
                 attempts: attempts(&project),
             };
             deployments.entry(*id).or_default().components.insert(component.name.clone(), current);
@@ -47,7 +49,7 @@ pub fn is_due(before: Option<&CurrentState>, now: &CurrentState, interval: Durat
     before.is_none_or(|last| words(last) != words(now) || now.time.duration_since(last.time).abs() >= interval)
 }
 
-/// Digest, state, health and drift of each component: what is reported at once. A reason may be another one at each
+/// Digest, state, health and drift of each component, and whether it is crash-looping: what is reported at once. A reason may be another one at each
 /// observation.
 fn words(state: &CurrentState) -> BTreeMap<DeploymentId, CurrentDeployment> {
     let mut deployments = state.deployments.clone();

@@ -60,8 +60,10 @@ pub enum Condition {
     Running,
     /// Not yet healthy, and nothing says that it won't be.
     Starting,
-    /// Restarting, unhealthy or not available; the text says which service or object, and how.
+    /// Unhealthy or not available; the text says which service or object, and how.
     Degraded(String),
+    /// What ends again and again is started again and again; the text says which service or pod, and how.
+    CrashLooping(String),
     /// A service ended or is paused, and neither docker nor its restart policy starts it again; the text says which one
     /// and how.
     Stopped(String),
@@ -87,6 +89,7 @@ impl Observed {
         match &self.condition {
             Condition::Running | Condition::Starting => None,
             Condition::Degraded(what)
+            | Condition::CrashLooping(what)
             | Condition::Stopped(what)
             | Condition::Unknown(what)
             | Condition::Edited(what) => Some(what.clone()),

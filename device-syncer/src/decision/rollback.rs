@@ -40,7 +40,9 @@ impl SetHealth {
             let found = component.input.as_ref().ok().and_then(|input| found(input, &observation.found));
             match found.map(|found| &found.condition) {
                 Some(Condition::Running) => {}
-                Some(Condition::Degraded(what)) => return Self::Unhealthy(format!("`{}`: {what}", component.name)),
+                Some(Condition::Degraded(what) | Condition::CrashLooping(what)) => {
+                    return Self::Unhealthy(format!("`{}`: {what}", component.name));
+                }
                 _ => all = Self::Unknown,
             }
         }

@@ -121,7 +121,13 @@ fn a_crash_loop_and_an_unhealthy_service_are_told_at_once_by_everybody_and_by_ex
     in_web(&real, "rm /data/ill");
     until("it is well again", || real.heartbeat()[1] == "healthy");
     in_web(&real, ": >/data/broken");
-    until("it is told", || real.heartbeat()[1] == "degraded" && real.heartbeat()[3].contains("restarting"));
+    let is_crash_looping = || {
+        let heartbeat =
+            repo_testkit::git::show(&real.hand.repository(), "heartbeat", "current-state.json").unwrap_or_default();
+        String::from_utf8_lossy(&heartbeat).contains(r#""crashLooping":true"#)
+    };
+    until("it is told", || real.heartbeat()[3].contains("restarting") && is_crash_looping());
+    assert_eq!(real.heartbeat()[1], "degraded");
     end(syncer);
     let plan = real.syncer(&["plan"]).ended(1).stdout;
     assert!(plan.starts_with("! greeter/hello: keep, although service `web` is restarting"), "{plan}");

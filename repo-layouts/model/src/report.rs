@@ -142,6 +142,9 @@ pub struct CurrentComponent {
     /// Why health isn't `healthy` or `starting`, for a person; absent where it is, and in what a syncer before 0.3 says.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+    /// Whether it is degraded because something of it ends, and is started again, again and again; a syncer before 0.3 never says so.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub crash_looping: bool,
     /// Failed attempts at the present input digest.
     pub attempts: u32,
 }

@@ -182,6 +182,7 @@ fn branches() -> BTreeMap<&'static str, FileTree> {
         health: "healthy".to_owned(),
         drift: "none".to_owned(),
         reason: None,
+        crash_looping: false,
         attempts: 0,
     };
     let current = CurrentDeployment { components: BTreeMap::from([("digitron".parse().unwrap(), component)]) };

@@ -137,7 +137,7 @@ fn of_device(status: &DeviceStatus, now: Timestamp) -> Vec<Alert> {
     for row in &status.deployments {
         let kind = match row.own_health {
             Health::Failed => AlertKind::DeploymentFailed,
-            Health::Degraded => AlertKind::DeploymentDegraded,
+            Health::Degraded | Health::CrashLooping => AlertKind::DeploymentDegraded,
             _ => continue,
         };
         let how = row.reason.as_deref().or(row.actual.as_deref()).unwrap_or_default();

@@ -30,8 +30,10 @@ pub enum Health {
     Suspended,
     /// The last `publish` could not publish something for it.
     NotPublishable,
-    /// Something that is installed doesn't run well: it restarts again and again, was changed, or can't be observed.
+    /// Something that is installed doesn't run well: it ended, was changed, or can't be observed.
     Degraded,
+    /// Something that is installed ends, and is started again, again and again.
+    CrashLooping,
     /// A component failed, or the device can't go on without somebody.
     Failed,
     /// It said nothing for longer than it may: for `offlineAfter` of the fleet's rollouts, and for three reports at least.
@@ -53,6 +55,7 @@ impl Health {
             Self::Suspended => ErrorCode::Suspended.as_str(),
             Self::NotPublishable => "not-publishable",
             Self::Degraded => "degraded",
+            Self::CrashLooping => "crash-looping",
             Self::Failed => "failed",
             Self::Offline => "offline",
             Self::Unknown => "unknown",
@@ -62,7 +65,7 @@ impl Health {
 
     /// Whether somebody has to look at it, although it is heard.
     pub fn is_failed(self) -> bool {
-        matches!(self, Self::Failed | Self::Degraded | Self::NotPublishable | Self::Doubtful)
+        matches!(self, Self::Failed | Self::CrashLooping | Self::Degraded | Self::NotPublishable | Self::Doubtful)
     }
 
     /// Whether what is shown of it may be old, or nothing is.
@@ -252,6 +255,7 @@ fn runs(running: &CurrentDeployment) -> Health {
     let of = |one: &CurrentComponent| match (Observed::parse(&one.health), Drift::parse(&one.drift)) {
         (Some(Observed::Healthy), Some(Drift::None)) => Health::Ready,
         (Some(Observed::Starting), Some(Drift::None)) => Health::Updating,
+        _ if one.crash_looping => Health::CrashLooping,
         // Words of a newer syncer, too.
         _ => Health::Degraded,
     };
@@ -268,7 +272,12 @@ mod tests {
             r#"{{"deploymentId":"{id}","deviceId":"d","status":{{{document}}},"components":[{{"name":"web",{document}}}]}}"#
         );
         let running = running.map(|(health, drift)| {
-            let component = format!(r#"{{"state":"installed","health":"{health}","drift":"{drift}","attempts":0}}"#);
+            let (health, crash_looping) = match health {
+                "crash-looping" => ("degraded", r#","crashLooping":true"#),
+                health => (health, ""),
+            };
+            let component =
+                format!(r#"{{"state":"installed","health":"{health}","drift":"{drift}"{crash_looping},"attempts":0}}"#);
             serde_json::from_str(&format!(r#"{{"components":{{"web":{component}}}}}"#)).expect("what runs")
         });
         let reported = DeploymentStatus::read("x", document.as_bytes()).expect("a status");
@@ -289,6 +298,7 @@ mod tests {
             (Some(("unknown", "unknown")), true, Health::Degraded),
             (Some(("a newer word", "none")), true, Health::Degraded),
             (Some(("degraded", "none")), false, Health::Degraded),
+            (Some(("crash-looping", "none")), true, Health::CrashLooping),
         ] {
             assert_eq!(of(installed, running, true, newest), health, "{running:?} {newest}");
         }

@@ -190,7 +190,8 @@ fn what_does_not_run_well_is_shown_with_its_reason() {
     let lab = lab();
     let device = Reporter { lab: &lab, device: "press-01" };
     device.status("press-01", "installed", "");
-    let unwell = r#""health":"degraded","reason":"service `web` is restarting after it exited with 3""#;
+    let unwell =
+        r#""health":"degraded","crashLooping":true,"reason":"service `web` is restarting after it exited with 3""#;
     device.heartbeat_of("press-01", &after(-60), unwell);
     let row = status(&lab)["deployments"][0].clone();
     assert_eq!((&row["actual"], &row["state"]), (&"degraded".into(), &"installed".into()));
@@ -198,7 +199,7 @@ fn what_does_not_run_well_is_shown_with_its_reason() {
     let table = lab.run(&["status"]).good();
     let line = table.lines().find(|line| line.starts_with("press-01")).unwrap();
     assert!(
-        line.contains("degraded") && line.ends_with("service `web` is restarting after it exited with 3"),
+        line.contains("crash-looping") && line.ends_with("service `web` is restarting after it exited with 3"),
         "{table}"
     );
 }

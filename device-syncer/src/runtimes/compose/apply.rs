@@ -189,7 +189,8 @@ impl ComposeRuntime {
     fn health_timeout(&self, prepared: &Prepared, started: Instant) -> Result<RuntimeError, RuntimeError> {
         let services = self.services(prepared)?;
         let bad = |state: &&ServiceState| {
-            matches!(state.condition, Condition::Degraded(_) | Condition::Stopped(_) | Condition::Missing)
+            use Condition::{CrashLooping, Degraded, Missing, Stopped};
+            matches!(state.condition, Degraded(_) | CrashLooping(_) | Stopped(_) | Missing)
         };
         // What was never started waits for another one.
         let worst = services.iter().find(|(_, state)| bad(state) && state.state != "created");
@@ -202,7 +203,10 @@ impl ComposeRuntime {
             });
         };
         let how = match &state.condition {
-            Condition::Degraded(how) | Condition::Stopped(how) | Condition::Unknown(how) => how.clone(),
+            Condition::Degraded(how)
+            | Condition::CrashLooping(how)
+            | Condition::Stopped(how)
+            | Condition::Unknown(how) => how.clone(),
             _ => state.health.clone().unwrap_or_else(|| state.state.clone()),
         };
         Ok(RuntimeError::HealthTimeout {

@@ -179,13 +179,13 @@ impl State {
     fn condition(&self, now: Timestamp) -> Condition {
         match (self.status.as_str(), self.health.as_deref().unwrap_or("none")) {
             ("running", "none" | "healthy" | "starting") if self.restarts > 0 && self.is_new(now) => {
-                Condition::Degraded(format!("restarting again and again, {} times so far", self.restarts))
+                Condition::CrashLooping(format!("restarting again and again, {} times so far", self.restarts))
             }
             ("running", "none") if self.is_new(now) => Condition::Starting,
             ("running", "none" | "healthy") => Condition::Running,
             ("running", "starting") => Condition::Starting,
             ("running", health) => Condition::Degraded(health.to_owned()),
-            ("restarting", _) => Condition::Degraded(format!("restarting after it exited with {}", self.exit_code)),
+            ("restarting", _) => Condition::CrashLooping(format!("restarting after it exited with {}", self.exit_code)),
             ("exited", _) if self.exit_code == 0 && !self.restarts_after_success() => Condition::Running,
             ("exited", _) => Condition::Stopped(format!("exited with {}", self.exit_code)),
             ("created", _) => Condition::Stopped("created, and was never started".to_owned()),
@@ -225,8 +225,9 @@ pub(super) fn removed_after_its_end() -> ServiceState {
 /// A whole project in one word: the worst of its services'.
 pub(super) fn overall(services: &BTreeMap<String, ServiceState>) -> Condition {
     let rank = |condition: &Condition| match condition {
-        Condition::Missing | Condition::Stopped(_) | Condition::Edited(_) => 4,
-        Condition::Unknown(_) => 3,
+        Condition::Missing | Condition::Stopped(_) | Condition::Edited(_) => 5,
+        Condition::Unknown(_) => 4,
+        Condition::CrashLooping(_) => 3,
         Condition::Degraded(_) => 2,
         Condition::Starting => 1,
         Condition::Running => 0,
@@ -235,6 +236,9 @@ pub(super) fn overall(services: &BTreeMap<String, ServiceState>) -> Condition {
         None => Condition::Missing,
         Some((name, ServiceState { condition: Condition::Degraded(how), .. })) => {
             Condition::Degraded(format!("service `{name}` is {how}"))
+        }
+        Some((name, ServiceState { condition: Condition::CrashLooping(how), .. })) => {
+            Condition::CrashLooping(format!("service `{name}` is {how}"))
         }
         Some((name, ServiceState { condition: Condition::Stopped(how), .. })) => {
             Condition::Stopped(format!("service `{name}` is {how}"))
@@ -279,7 +283,10 @@ mod tests {
             (state("exited", None, 143, "unless-stopped"), stopped("exited with 143")),
             (state("exited", None, 3, "on-failure"), stopped("exited with 3")),
             (state("exited", Some("unhealthy"), 137, "no"), stopped("exited with 137")),
-            (state("restarting", None, 1, "always"), degraded("restarting after it exited with 1")),
+            (
+                state("restarting", None, 1, "always"),
+                Condition::CrashLooping("restarting after it exited with 1".to_owned()),
+            ),
             (state("paused", None, 0, ""), stopped("paused")),
             (state("dead", None, 0, ""), degraded("dead")),
         ] {
@@ -317,7 +324,7 @@ mod tests {
 
     #[test]
     fn what_has_just_started_is_good_when_it_says_so_itself_or_has_stayed_up_for_ten_seconds() {
-        let looping = || degraded("restarting again and again, 3 times so far");
+        let looping = || Condition::CrashLooping("restarting again and again, 3 times so far".to_owned());
         for (health, restarts, after, expected) in [
             (None, 0, 0, Condition::Starting),
             (None, 0, 9, Condition::Starting),

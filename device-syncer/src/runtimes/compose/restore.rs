@@ -192,7 +192,7 @@ mod tests {
             state("web", "exited", stopped()),
             state("migrate", "exited", Condition::Running),
             state("db", "running", Condition::Running),
-            state("looping", "restarting", Condition::Degraded("restarting".to_owned())),
+            state("looping", "restarting", Condition::CrashLooping("restarting".to_owned())),
             state("frozen", "paused", Condition::Stopped("paused".to_owned())),
             state("proxy", "running", Condition::Running),
             state("probe", "running", Condition::Starting),

@@ -139,7 +139,24 @@ fn condition(
         tracing::warn!(what, "an object of a release was changed");
         return Condition::Edited(what);
     }
+    if let Some(pod) = live.iter().find_map(|object| crash_loop(object)) {
+        return Condition::CrashLooping(pod);
+    }
     live.iter().find_map(|object| lack(object)).map_or(Condition::Running, Condition::Degraded)
+}
+
+/// Which pod of a list of those that the cluster made for an object ends again and again, in a few words.
+fn crash_loop(list: &Value) -> Option<String> {
+    let pods = list["items"].as_array().filter(|_| list["kind"] == "PodList")?;
+    let is_looping = |container: &&Value| container["state"]["waiting"]["reason"] == "CrashLoopBackOff";
+    pods.iter().find_map(|pod| {
+        let containers =
+            ["initContainerStatuses", "containerStatuses"].iter().filter_map(|key| pod["status"][key].as_array());
+        let container = containers.flatten().find(is_looping)?;
+        let (restarts, name) = (container["restartCount"].as_u64().unwrap_or(0), container["name"].as_str()?);
+        let pod = pod["metadata"]["name"].as_str()?;
+        Some(format!("Pod {pod} has restarted container `{name}` {restarts} times so far"))
+    })
 }
 
 /// Whether an object says how many of another one there are: an autoscaler.
@@ -206,6 +223,21 @@ mod tests {
         let mut elsewhere = all(2);
         elsewhere["v1/ConfigMap"][0]["metadata"]["namespace"] = "other".into();
         assert_eq!(status(&elsewhere), Condition::Missing);
+    }
+
+    #[test]
+    fn a_pod_that_ends_again_and_again_is_told_from_one_that_is_not_there_yet() {
+        let of = |reason: &str| {
+            let container = json!({"name": "web", "restartCount": 7, "state": {"waiting": {"reason": reason}}});
+            let pod = json!({"metadata": {"name": "c-1"}, "status": {"containerStatuses": [container]}});
+            let deployment = json!({"kind": "Deployment", "metadata": {"name": "c", "namespace": "x"}});
+            status(&json!({"v1/ConfigMap": [{"kind": "ConfigMap", "metadata": {"name": "a", "namespace": "n"}}],
+                "v1/ClusterRole": [{"kind": "ClusterRole", "metadata": {"name": "b"}}],
+                "v1/Deployment": [deployment], "v1/Pod(related)": [{"kind": "PodList", "items": [pod]}]}))
+        };
+        let looping = "Pod c-1 has restarted container `web` 7 times so far".to_owned();
+        assert_eq!(of("CrashLoopBackOff"), Condition::CrashLooping(looping));
+        assert_eq!(of("ContainerCreating"), Condition::Degraded("Deployment c has 0 of 1 available".to_owned()));
     }
 
     #[test]

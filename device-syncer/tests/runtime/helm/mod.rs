@@ -71,6 +71,7 @@ helm! {
     a_quiet_look_is_one_call,
     an_object_that_is_gone_is_seen_and_made_again,
     pods_that_went_away_are_seen,
+    pods_that_crash_again_and_again_are_told,
     versions_tell_helm_and_kubernetes,
     what_a_site_does_not_admit_of_a_chart_is_told_before_anything_is_made,
     what_a_chart_hides_where_rendering_does_not_show_it_is_judged_too,

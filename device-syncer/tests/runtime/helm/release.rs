@@ -219,6 +219,23 @@ pub(super) fn pods_that_went_away_are_seen(world: &mut World) {
     assert_eq!(digest, Some(world.component.input_digest), "its input is what was applied");
 }
 
+pub(super) fn pods_that_crash_again_and_again_are_told(world: &mut World) {
+    world.apply().unwrap();
+    let namespace = world.namespace();
+    let pods = kubectl(&["get", "pods", "--namespace", &namespace, "--output", "name"]).output().unwrap().stdout;
+    let pods = String::from_utf8(pods).unwrap();
+    let pod = pods.lines().next().expect("a pod").to_owned();
+    // What a kubelet says of a container that ends again and again.
+    let patch = r#"{"status": {"containerStatuses": [{"name": "web", "image": "web", "imageID": "", "ready": false,
+                   "restartCount": 4, "state": {"waiting": {"reason": "CrashLoopBackOff"}}}]}}"#;
+    let patch = ["patch", &pod, "--namespace", &namespace, "--subresource", "status", "--patch", patch];
+    assert!(kubectl(&patch).output().unwrap().status.success());
+    world.restart();
+    let name = pod.trim_start_matches("pod/");
+    let text = format!("Pod {name} has restarted container `web` 4 times so far");
+    assert_eq!(world.observed().unwrap().condition, Condition::CrashLooping(text));
+}
+
 #[test]
 fn a_chart_of_a_chart_repository_is_verified_by_its_lock_and_asked_for_once() {
     let good = chart::pack_dir(&fixture("web"));

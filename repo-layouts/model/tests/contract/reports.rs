@@ -277,6 +277,15 @@ fn heartbeats() -> Vec<Value> {
             said("serial", 6.into()).json(CURRENT_STATE, |one| one["time"] = "2026-11-21T12:05:11Z".into()),
             &["went-back"],
         ),
+        (
+            "a container that ends again and again",
+            good().json(CURRENT_STATE, |one| {
+                let component = &mut one["deployments"][deployment().to_string()]["components"]["digitron"];
+                (component["health"], component["crashLooping"]) = ("degraded".into(), true.into());
+                component["reason"] = "service `web` is restarting after it exited with 1".into();
+            }),
+            &[],
+        ),
         // Of the skeleton's component a value stays on the device, so nobody else knows its digest.
         (
             "an input that only the device knows",
