@@ -13,8 +13,9 @@ use crate::operator::app::AppError;
 use crate::operator::deploy::DeployError;
 use crate::operator::trust::TrustError;
 use crate::operator::{
-    AddError, ApproveDeviceError, ApproveError, AskError, ClonesError, DeviceFileError, EnrollError, FleetHostError,
-    InitError, JoinError, LabelError, RetireError, RolloutWordError, SecretError, SignersError, TokenError,
+    AddError, AllowError, ApproveDeviceError, ApproveError, AskError, ClonesError, DeviceFileError, EnrollError,
+    FleetHostError, InitError, JoinError, LabelError, RetireError, RolloutWordError, SecretError, SignersError,
+    TokenError,
 };
 use crate::publish::{self, PublishError};
 
@@ -194,6 +195,7 @@ fn hint(error: &(dyn Error + 'static)) -> Option<String> {
             .or_else(|| retire_hint(error))
             .or_else(|| label_hint(error))
             .or_else(|| ask_hint(error))
+            .or_else(|| allow_hint(error))
             .or_else(|| rollout_hint(error))
             .or_else(|| approve_device_hint(error))
             .or_else(|| token_hint(error))
@@ -307,6 +309,11 @@ fn enroll_hint(error: &(dyn Error + 'static)) -> Option<String> {
         }
         _ => None,
     }
+}
+
+fn allow_hint(error: &(dyn Error + 'static)) -> Option<String> {
+    let AllowError::Edited { file } = error.downcast_ref()? else { return None };
+    Some(format!("take {file} away, or commit it under another name"))
 }
 
 fn rollout_hint(error: &(dyn Error + 'static)) -> Option<String> {

@@ -2,6 +2,7 @@
 
 mod account;
 mod alert;
+mod allow;
 mod answer;
 mod app;
 mod approve;
@@ -60,7 +61,7 @@ use serde_json::json;
 
 use crate::config::Config;
 use crate::error::{Failure, INTERNAL, warning};
-use crate::fleet::{Device, Fleet, read_on};
+use crate::fleet::{ALLOWED, Device, Fleet, read_on};
 use crate::operator::deploy::{Target, selectors};
 use crate::operator::{FleetHost, key_ends, reminders};
 use crate::plan::{Allowed, Blocked};
@@ -136,6 +137,7 @@ enum Command {
     Events(events::Args),
     #[command(subcommand)]
     Rollout(rollout::Command),
+    Allow(allow::Args),
     Approve(approve::Args),
     Audit(audit::Args),
     #[command(subcommand)]
@@ -311,6 +313,7 @@ fn run(args: Args) -> Result<u8, Failure> {
         Command::History(args) => history::run(&place, &args),
         Command::Events(args) => events::run(&place, &args),
         Command::Rollout(command) => rollout::run(&place, command),
+        Command::Allow(args) => allow::run(&place, &args),
         Command::Approve(args) => approve::run(&place, &args),
         Command::Archive(args) => archive::run(&place, &args),
         Command::Backup(args) => backup::run(&place, &args),
@@ -454,6 +457,7 @@ fn with_committed<T>(place: &Place, rev: &str, work: impl FnOnce() -> T) -> T {
         "devices",
         "deployments",
         "rollouts",
+        ALLOWED,
     ];
     let root = (rev == "HEAD").then(|| place.root().ok()).flatten();
     let changed = || root.is_some_and(|root| StockGit::new(&root).run(&parts).is_ok_and(|text| !text.is_empty()));

@@ -32,7 +32,7 @@ use crate::status::shut_out;
 /// An archive by URL with a `keyLocation` is published only with the vendor's signature beside it. The key is remembered
 /// from its first time on; another one needs a person.
 ///
-/// More removals than the guards of fleet.yaml allow, and a deployment whose id changed, need a person: see `plan`. Those
+/// More removals than the guards of fleet.yaml allow, and a deployment whose id changed, need a person: see `plan`, and `allow`. Those
 /// stay as they were published, and everything else goes on. A person is needed, too, for a clock that is before what this
 /// publisher wrote, or 30 days after it, unless devices report the same time.
 ///

@@ -77,6 +77,11 @@ pub(super) fn answers(device: &DeviceId) -> String {
     format!("{BASE}devices/{device}/answers")
 }
 
+/// The question that `plan` asks.
+pub(super) fn plan() -> String {
+    format!("{BASE}plan")
+}
+
 /// The question that `rollout show` asks.
 pub(super) fn rollout(number: u32) -> String {
     format!("{BASE}rollouts/{number}")

@@ -43,6 +43,8 @@ enum Kind {
     Deployment,
     /// rollouts/*.yaml
     Rollout,
+    /// allowed/**/*.yaml
+    Allowed,
     /// applications/<id>/<version>/margo.yaml
     Application,
     /// publisher.yaml in the publisher's home
@@ -56,6 +58,7 @@ impl Kind {
             Self::Device => ".schemas/device.json",
             Self::Token => ".schemas/token.json",
             Self::Rollout => ".schemas/rollout.json",
+            Self::Allowed => ".schemas/allowed.json",
             Self::Deployment => ".schemas/deployment.json",
             Self::Application => ".schemas/application.json",
             Self::Publisher => return config::SCHEMA,

@@ -66,7 +66,8 @@ impl Parts {
                     );
                     parts.broken.unidentified.insert(file.path.clone());
                 }
-                Some(Role::Settings | Role::Signers | Role::Token | Role::Rollout | Role::Secret) => {}
+                Some(Role::Settings | Role::Signers | Role::Token | Role::Rollout | Role::Allowance | Role::Secret) => {
+                }
                 // A link in the place of a folder, for instance: what would be below it can't be known.
                 None => {
                     file.bytes(problems);

@@ -5,7 +5,7 @@ use std::str::FromStr;
 use repo_model::problem::{Problem, Problems};
 use repo_model::yaml::{Context, Limits, Node, Reader, Strictness, Value, parse};
 
-use super::{SETTINGS, SIGNERS};
+use super::{ALLOWED, SETTINGS, SIGNERS};
 
 /// A file of the fleet, as the repository holds it.
 #[derive(Debug, Clone)]
@@ -35,6 +35,8 @@ pub(super) enum Role {
     Token,
     /// What persons said of a rollout.
     Rollout,
+    /// What a person lets pass of what guards hold.
+    Allowance,
     /// A secret's value for one device, encrypted.
     Secret,
     /// Lies where files of the fleet lie, but has another ending.
@@ -62,8 +64,9 @@ impl Role {
             "deployments" if name.ends_with(".yaml") => Some(Self::Deployment),
             "tokens" if name.ends_with(".yaml") => Some(Self::Token),
             "rollouts" if name.ends_with(".yaml") => Some(Self::Rollout),
+            ALLOWED if name.ends_with(".yaml") => Some(Self::Allowance),
             "secrets" if name.ends_with(".age") => Some(Self::Secret),
-            "devices" | "deployments" | "rollouts" if yaml => Some(Self::Misnamed),
+            "devices" | "deployments" | "rollouts" | ALLOWED if yaml => Some(Self::Misnamed),
             _ => None,
         }
     }
@@ -170,6 +173,7 @@ mod tests {
         assert_eq!(role("deployments/a.yaml"), Some(Role::Deployment));
         assert_eq!(role("tokens/graz.yaml"), Some(Role::Token));
         assert_eq!(role("rollouts/12.yaml"), Some(Role::Rollout));
+        assert_eq!(role("allowed/4be1c0ffee12.yaml"), Some(Role::Allowance));
         assert_eq!(role("secrets/db-password/line-2/a.age"), Some(Role::Secret));
         for wrong in
             ["signers.yml", "devices/a.yml", "deployments/x/a.YAML", "rollouts/12.yml", "applications/a/1/margo.yml"]

@@ -4,6 +4,7 @@
 //! `check` joins them by their names. Every problem is collected. What can't be used is remembered by its id in
 //! [`Broken`], because a file that can't be read must never remove anything from a device.
 
+mod allowance;
 mod application;
 mod ask;
 mod check;
@@ -49,6 +50,7 @@ use std::sync::Arc;
 use repo_model::problem::Problems;
 use repo_model::{DeploymentName, DeviceId};
 
+pub use allowance::{Allowance, Allowances, AllowedOnDevice, read_allowance};
 pub use application::{Application, MARGO_YAML, Profile, Rule as ParameterRule};
 pub use check::check_value;
 pub(crate) use cycles::circle;
@@ -89,6 +91,9 @@ pub const SETTINGS: &str = "fleet.yaml";
 /// The file at its root that says who has to agree to changes.
 pub const SIGNERS: &str = "signers.yaml";
 
+/// The folder with what persons let pass of what guards hold.
+pub const ALLOWED: &str = "allowed";
+
 /// Everything usable in a fleet, and the names of what isn't.
 #[derive(Debug, Clone)]
 pub struct Fleet {
@@ -102,6 +107,8 @@ pub struct Fleet {
     pub secrets: Secrets,
     /// What persons said of rollouts, by their numbers; `None` where that can't be read.
     pub rollouts: BTreeMap<u32, Option<RolloutWords>>,
+    /// What persons let pass of what guards hold.
+    pub allowances: Allowances,
     /// What has a name but can't be used.
     pub broken: Broken,
 }
@@ -185,9 +192,19 @@ pub fn read_on(files: &[SourceFile], threads: usize) -> Reading {
     problems.extend(signers.and_then(|file| Signers::read(file).err()).unwrap_or_default());
     let tokens = token::read_all(&files, &mut problems);
     let rollouts = rollout_words::read_all(&files, &mut problems);
+    let allowances = Allowances::read(&files, &mut problems);
     let secrets = Secrets::read(&files, &mut problems);
     let (devices, deployments, broken) = parts.join(settings.as_ref(), &mut problems);
-    let fleet = settings.map(|settings| Fleet { settings, devices, deployments, tokens, secrets, rollouts, broken });
+    let fleet = settings.map(|settings| Fleet {
+        settings,
+        devices,
+        deployments,
+        tokens,
+        secrets,
+        rollouts,
+        allowances,
+        broken,
+    });
     Reading { fleet, problems: sorted(problems) }
 }
 

@@ -24,6 +24,7 @@ macro_rules! skeleton {
 }
 
 skeleton! {
+    ".schemas/allowed.json",
     ".schemas/application.json",
     ".schemas/deployment.json",
     ".schemas/device.json",

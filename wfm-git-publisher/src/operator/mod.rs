@@ -7,6 +7,7 @@
 
 mod add;
 mod add_many;
+mod allow;
 mod allowed_signers;
 pub mod app;
 mod approve;
@@ -38,6 +39,7 @@ pub mod trust;
 
 pub use add::{AddError, Added, add, rejoin};
 pub use add_many::{AddedOne, add_many};
+pub use allow::{AllowError, AllowanceSaid, allow};
 pub use approve::{ApproveError, Approved, Approving, approve};
 pub use approve_alone::{Alone, approve_alone};
 pub use approve_batch::{BatchApproval, BatchWord, TakenIn, approve_batch};

@@ -41,7 +41,7 @@ pub enum Guarded {
     )]
     FleetRemovals {
         removed: usize,
-        /// What would go, each from so many devices; none where that isn't known.
+        /// What would go, each from so many devices; none where a rollout of it began before.
         names: BTreeMap<DeploymentName, usize>,
         /// Of so many that there are now.
         of: usize,
@@ -67,11 +67,15 @@ impl Guarded {
     /// What to do about it.
     pub fn hint(&self) -> String {
         match self {
-            Self::Removals { .. } | Self::FleetRemovals { .. } => {
-                "look at `plan`; if it is meant, use `publish --allow-removals`".to_owned()
+            Self::Removals { names, .. } => {
+                by_words("look at `plan`; if it is meant", names.iter(), "--allow-removals")
+            }
+            Self::FleetRemovals { names, .. } => {
+                by_words("look at `plan`; if it is meant", names.keys(), "--allow-removals")
             }
             Self::Replaced { old, new } => {
-                format!("put the id `{old}` back, or use `publish --allow-replace` if `{new}` shall begin anew")
+                let when = format!("put the id `{old}` back, or if `{new}` shall begin anew");
+                by_words(&when, [new].into_iter(), "--allow-replace")
             }
             Self::NotKept(_) => {
                 "it runs on, and gets what is new with its wave, or by `rollout promote`: see `rollout list`".to_owned()
@@ -83,6 +87,14 @@ impl Guarded {
     }
 }
 
+/// How a person lets these pass: by a commit, from wherever, or by an option of `publish`.
+fn by_words<'a>(when: &str, names: impl Iterator<Item = &'a DeploymentName>, option: &str) -> String {
+    let names: String = names.map(|name| format!(" {name}")).collect();
+    let by_commit = format!("`wfm-git-publisher allow{names} -m WHY`, which is a commit, or ");
+    let by_commit = if names.is_empty() { "" } else { &by_commit };
+    format!("{when}: {by_commit}`publish {option}` beside the publisher's home")
+}
+
 fn listed(names: &[DeploymentName]) -> String {
     names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
 }
@@ -92,15 +104,17 @@ fn counts(names: &BTreeMap<DeploymentName, usize>) -> String {
     if all.is_empty() { String::new() } else { format!(": {}", all.join(", ")) }
 }
 
-/// The reason why nothing is removed from any device, if that is too much of what there is on all of them.
-pub fn of_fleet(guards: &Guards, allowed: Allowed, removed: usize, of: usize) -> Option<Guarded> {
-    let (limit, percent, names) = (guards.fleet, guards.fleet.percent, BTreeMap::new());
-    (!allowed.removals && limit.is_passed(removed, of)).then_some(Guarded::FleetRemovals {
-        removed,
-        names,
-        of,
-        percent,
-    })
+/// The reason why nothing is removed from any device, if that is too much of what there is on all of them. `names` is what goes,
+/// each from so many devices.
+pub fn of_fleet(
+    guards: &Guards,
+    allowed: Allowed,
+    names: &BTreeMap<DeploymentName, usize>,
+    (removed, of): (usize, usize),
+) -> Option<Guarded> {
+    let percent = guards.fleet.percent;
+    let guarded = || Guarded::FleetRemovals { removed, names: names.clone(), of, percent };
+    (!allowed.removals && guards.fleet.is_passed(removed, of)).then(guarded)
 }
 
 impl DevicePlan {
@@ -127,13 +141,14 @@ impl DevicePlan {
     }
 
     /// The first reason why this isn't carried out without a person. `version` is what the device's syncer says it is, and
-    /// `asked` the deployments whose removal or replacement was let go already, when a rollout of all of it began.
+    /// `asked` the deployments whose removal or replacement was let go already: `by_rollouts`, when one of all of it began, or by
+    /// a person. What a person let go counts with all that goes from the device, or not at all.
     pub fn guarded(
         &self,
         guards: &Guards,
         allowed: Allowed,
         version: Option<&str>,
-        asked: &BTreeSet<DeploymentName>,
+        (asked, by_rollouts): (&BTreeSet<DeploymentName>, &BTreeSet<DeploymentName>),
     ) -> Option<Guarded> {
         let too_old = || {
             let version = version.filter(|_| !self.is_empty())?;
@@ -142,13 +157,13 @@ impl DevicePlan {
             Some(Guarded::TooOld { feature, version: version.to_owned() })
         };
         let removals = || {
-            let (names, of): (Vec<_>, _) = (self.removals(asked).cloned().collect(), self.present);
+            let (names, of): (Vec<_>, _) = (self.removals(by_rollouts).cloned().collect(), self.present);
+            let is_let_go = allowed.removals || self.target.retired || self.removals(asked).next().is_none();
             let percent = guards.device.percent;
-            (!allowed.removals && !self.target.retired && guards.device.is_passed(names.len(), of))
-                .then_some(Guarded::Removals { names, of, percent })
+            (!is_let_go && guards.device.is_passed(names.len(), of)).then_some(Guarded::Removals { names, of, percent })
         };
         let replaced = || {
-            let mut replacing = self.changes.iter().filter(|one| !allowed.replacements && !asked.contains(&one.name));
+            let mut replacing = self.changes.iter().filter(|one| !allowed.replacements && !one.is_let_go(asked));
             replacing
                 .find_map(|change| Some(Guarded::Replaced { old: change.replaces.clone()?, new: change.name.clone() }))
         };

@@ -77,6 +77,8 @@ pub struct Change {
     pub replaces: Option<DeploymentName>,
     /// The guard that holds it back; absent where none does.
     pub guard: Option<Code>,
+    /// Whether a person let it pass (`allowed/`).
+    pub allowed: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -89,7 +91,15 @@ pub enum ChangeKind {
 
 impl Change {
     fn new(kind: ChangeKind, name: &DeploymentName, id: DeploymentId, differences: Vec<Difference>) -> Self {
-        Self { kind, name: name.clone(), id, differences, unresolved: BTreeSet::new(), replaces: None, guard: None }
+        let unresolved = BTreeSet::new();
+        Self { kind, name: name.clone(), id, differences, unresolved, replaces: None, guard: None, allowed: false }
+    }
+
+    /// Whether it goes, or takes the place of another one, and a word about these deployments is enough for that.
+    pub fn is_let_go(&self, names: &BTreeSet<DeploymentName>) -> bool {
+        let old = self.replaces.as_ref();
+        let goes = self.kind == ChangeKind::Remove || old.is_some();
+        goes && names.contains(&self.name) && old.is_none_or(|old| names.contains(old))
     }
 }
 

@@ -124,13 +124,20 @@ fn device_json(shown: &Shown) -> Value {
             "state": if plan.is_empty() { "unchanged" } else { "changed" },
             "serial": plan.serial,
             "lagsBehind": plan.lags_behind,
-            "deployments": plan.changes.iter().map(change_json).collect::<Vec<_>>(),
+            "deployments": plan.changes.iter().map(made_json).collect::<Vec<_>>(),
             "settings": plan.settings,
             "heldBack": plan.held.iter().map(held_json).collect::<Vec<_>>(),
             "blocked": blocked,
             "kept": plan.kept.iter().map(DeploymentName::as_str).collect::<Vec<_>>(),
         }),
     }
+}
+
+/// A change that is made, and whether a person let it pass that guards would hold.
+fn made_json(change: &Change) -> Value {
+    let mut json = change_json(change);
+    json["allowed"] = json!(change.allowed);
+    json
 }
 
 /// A change that is held back, with the guard that does it; `null` where that is a rollout.

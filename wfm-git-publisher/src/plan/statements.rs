@@ -64,7 +64,8 @@ impl Statement {
             ChangeKind::Change => (StatementKind::Changed, '~'),
             ChangeKind::Remove => (StatementKind::Removed, '-'),
         };
-        let line = format!("{sign} {}{}", change.name, replaces(change));
+        let allowed = if change.allowed { ", let pass by a person" } else { "" };
+        let line = format!("{sign} {}{}{allowed}", change.name, replaces(change));
         Self { details: details(change), ..Self::new(kind, line) }
     }
 

@@ -109,14 +109,8 @@ pub(super) struct NewState {
 pub(super) fn fleet_guard(inputs: &Inputs<'_>, devices: &[DeviceDecision]) -> Option<Guarded> {
     let mut names = BTreeMap::new();
     devices.iter().flat_map(DeviceDecision::removals).for_each(|name| *names.entry(name.clone()).or_default() += 1);
-    let removed = names.values().sum();
-    let present = devices.iter().map(|one| one.present).sum();
-    match plan::of_fleet(&inputs.fleet.settings.guards, inputs.allowed, removed, present)? {
-        Guarded::FleetRemovals { removed, of, percent, .. } => {
-            Some(Guarded::FleetRemovals { removed, names, of, percent })
-        }
-        other => Some(other),
-    }
+    let (removed, present) = (names.values().sum(), devices.iter().map(|one| one.present).sum());
+    plan::of_fleet(&inputs.fleet.settings.guards, inputs.allowed, &names, (removed, present))
 }
 
 impl DeviceDecision {
@@ -196,6 +190,8 @@ pub(super) fn decide(
 pub(super) struct Compared {
     pub(super) rendered: Rendered,
     pub(super) plan: DevicePlan,
+    /// Deployments about which guards weren't asked, because they were when a rollout of them began, or a person let them pass.
+    pub(super) asked: BTreeSet<DeploymentName>,
     /// What of its deployments can't be published, but for what refuses everything.
     pub(super) blocked: Vec<Blocked>,
     /// Guards that hold some of its deployments back, which stay as they are.
@@ -214,6 +210,7 @@ pub(super) fn compare(
     fleet: Option<&Guarded>,
 ) -> Compared {
     let documents = std::mem::take(&mut known.documents);
+    let allowed = known.allowed(&device.id, &inputs.fleet.allowances);
     let (by_rollouts, facts) = (inputs.holds.of(&device.id), known.facts());
     let planned = |documents: Documents<'_>, locks: &Locks, held: &BTreeSet<DeploymentName>| {
         let rendered = render_with(documents, inputs.fleet, device, Facts { held: Some(held), ..facts }, locks);
@@ -229,19 +226,24 @@ pub(super) fn compare(
     }
     let waits = plan.held.first().map(|change| change.name.clone());
     let is_lost = by_rollouts.is_lost || known.numbers().lost().is_some();
-    let refused = by_rollouts.refused.clone().filter(|_| waits.is_some());
+    let refused = by_rollouts.refused.as_ref().filter(|_| waits.is_some());
+    let of_refused = |(guard, names): &(Guarded, BTreeSet<DeploymentName>)| -> BTreeMap<_, _> {
+        names.iter().map(|name| (name.clone(), Code::of_guard(guard))).collect()
+    };
+    let (mut codes, refused) = (refused.map(of_refused).unwrap_or_default(), refused.map(|(guard, _)| guard.clone()));
     let (mut guards, mut guarded) = match is_lost {
         true => (Vec::new(), refused.or_else(|| waits.map(Guarded::NotKept))),
         false => (Vec::from_iter(refused), None),
     };
-    let (limits, asked) = (&inputs.fleet.settings.guards, &by_rollouts.asked);
+    let asked: BTreeSet<_> = by_rollouts.asked.iter().chain(allowed.into_iter().flatten()).cloned().collect();
+    let limits = &inputs.fleet.settings.guards;
     let next = |plan: &DevicePlan| {
-        let of_fleet = || fleet.filter(|_| plan.removals(asked).next().is_some()).cloned();
-        plan.guarded(limits, inputs.allowed, known.version(), asked).or_else(of_fleet)
+        let of_fleet = || fleet.filter(|_| plan.removals(&asked).next().is_some()).cloned();
+        plan.guarded(limits, inputs.allowed, known.version(), (&asked, &by_rollouts.asked)).or_else(of_fleet)
     };
-    let (mut held, mut codes) = (by_rollouts.deployments.clone(), BTreeMap::new());
+    let mut held = by_rollouts.deployments.clone();
     while let (None, Some(guard)) = (&guarded, next(&plan)) {
-        let names = plan.held_by(&guard, asked);
+        let names = plan.held_by(&guard, &asked);
         // What was lost can't stay as it was.
         if is_lost || names.is_subset(&held) {
             guarded = Some(guard);
@@ -253,11 +255,12 @@ pub(super) fn compare(
         (rendered, plan) = planned(Documents::default(), locks, &held);
     }
     plan.held.iter_mut().for_each(|change| change.guard = codes.get(&change.name).copied());
+    plan.changes.iter_mut().for_each(|change| change.allowed = allowed.is_some_and(|names| change.is_let_go(names)));
     let unresolved = |name: &_, artifact: &_| (inputs.unresolved)(&device.id, name, artifact);
     let blocked = plan::blocked(&plan, &inputs.fleet.broken, &unresolved);
     // Of a plan that changes nothing it is the only thing to show.
     plan.lags_behind = known.numbers().lost().map(|lost| lost.serial).filter(|_| plan.is_empty());
-    Compared { rendered, plan, blocked, guards, guarded }
+    Compared { rendered, plan, asked, blocked, guards, guarded }
 }
 
 fn of_enrolled(
@@ -266,9 +269,9 @@ fn of_enrolled(
     known: &mut KnownDevice<'_>,
     decision: DeviceDecision,
 ) -> DeviceDecision {
-    let Compared { plan, blocked, guards, guarded, .. } = compare(inputs, device, known, guard);
+    let Compared { plan, asked, blocked, guards, guarded, .. } = compare(inputs, device, known, guard);
     // What goes with a device that is retired is no removal that anything guards.
-    let removed = || plan.removals(&inputs.holds.of(&device.id).asked).cloned().collect();
+    let removed = || plan.removals(&asked).cloned().collect();
     let (present, removed) = if plan.target.retired { (0, BTreeSet::new()) } else { (decision.present, removed()) };
     let (problems, awaits) = (plan.problems(), plan.is_unresolved() || !plan.held.is_empty());
     let (is_kept, splits_replacement) = (!plan.kept.is_empty(), plan.splits_replacement());

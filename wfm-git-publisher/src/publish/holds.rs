@@ -16,8 +16,8 @@ pub(super) struct Holds(BTreeMap<DeviceId, Held>);
 pub(super) struct Held {
     /// Deployments of which it gets nothing else yet.
     pub(super) deployments: BTreeSet<DeploymentName>,
-    /// Why nothing else of it is published either: a guard refuses what all devices would get.
-    pub(super) refused: Option<Guarded>,
+    /// The guard that refuses what all devices would get, and which of the deployments it holds back.
+    pub(super) refused: Option<(Guarded, BTreeSet<DeploymentName>)>,
     /// Whether its repository doesn't hold what it had of them when they were held back, because that was lost, restored or
     /// written by somebody else. What can't be kept would go: nothing is published for the device.
     pub(super) is_lost: bool,
@@ -70,7 +70,9 @@ impl Holds {
         for (device, held) in &look.held {
             let one = holds.entry(device);
             one.deployments.extend(held.keys().cloned());
-            one.refused = refused.filter(|_| held.values().any(|by| by.rollout.is_none())).cloned();
+            let of_guard = held.iter().filter(|(_, by)| by.rollout.is_none()).map(|(name, _)| name.clone());
+            let of_guard: BTreeSet<_> = of_guard.collect();
+            one.refused = refused.filter(|_| !of_guard.is_empty()).map(|guard| (guard.clone(), of_guard));
             one.is_lost = look.lost.contains_key(device);
         }
         for record in look.records.values() {

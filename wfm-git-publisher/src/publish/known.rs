@@ -1,19 +1,19 @@
 //! What is known of a device before anything is decided: its verified tip, what it verifiably reports, and the ledger.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 use repo_git::CommitId;
 use repo_model::margo::State;
 use repo_model::report::Adopted;
-use repo_model::{DeploymentId, DeviceId, Trailer};
+use repo_model::{DeploymentId, DeploymentName, DeviceId, Trailer};
 
 use super::error::DeviceError;
 use super::pass::Pass;
 use super::serial::KnownNumbers;
 use super::tips::Tips;
 use super::up_to_date::{InputDigests, UpToDate};
-use crate::fleet::Retired;
+use crate::fleet::{Allowances, Retired};
 use crate::render::{Capabilities, Documents, Facts};
 use crate::repos::{Claim, DESIRED, DeviceRepo, DeviceRepoError, Entry, EntryState, Ledger, Status, Tip};
 
@@ -183,6 +183,16 @@ impl<'a> KnownDevice<'a> {
     /// How many deployments the device has.
     pub(super) fn present(&self) -> usize {
         self.tip.as_ref().map_or(0, |tip| tip.desired.deployments.len())
+    }
+
+    /// What a person lets go from the state that it has. Of one that was restored the serial may have been another state's.
+    pub(super) fn allowed<'f>(
+        &self,
+        device: &DeviceId,
+        allowances: &'f Allowances,
+    ) -> Option<&'f BTreeSet<DeploymentName>> {
+        let tip = self.tip.as_ref().filter(|_| self.numbers().lost().is_none())?;
+        allowances.of(device, tip.desired.envelope.serial)
     }
 
     /// Whether it is retired in this way, and that is said and done: its tip says it, if it ever had one, and where what

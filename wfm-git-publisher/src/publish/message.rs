@@ -163,6 +163,7 @@ mod tests {
             unresolved: BTreeSet::new(),
             replaces: None,
             guard: None,
+            allowed: false,
         }
     }
 

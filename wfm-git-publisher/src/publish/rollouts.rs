@@ -21,7 +21,7 @@ use crate::fleet::{Fleet, RolloutRule};
 use crate::parallel;
 use crate::plan::{Allowed, Code, of_fleet};
 use crate::repos::{Control, DeviceRepo, HomeError, Judge, Ledger, Looks};
-use crate::rollout::{Evidence, Facts, Look, MAX_AT_ONCE, Record, look};
+use crate::rollout::{Evidence, Facts, Look, MAX_AT_ONCE, Proposal, Record, look};
 
 /// What rollouts say of a pass.
 pub(super) struct Looked {
@@ -104,15 +104,21 @@ impl Pass<'_> {
         let numbers = stood.values().map(|one| one.rollout).chain(self.fleet.rollouts.keys().copied());
         let next_number = numbers.fold(ledger.rollouts.highest(), u32::max).saturating_add(1);
         let present = stood.values().map(|one| one.present).sum();
-        let removed = stood.values().map(|one| one.removed).sum();
+        let mut names = BTreeMap::new();
+        stood.values().flat_map(|one| &one.removed).for_each(|name| *names.entry(name.clone()).or_default() += 1);
+        let removed = names.values().sum();
         // All that would go at this look is one change, however many rollouts it is.
         let refused = RefCell::new(None);
         let ask = |removals: usize| {
             let removals = if removals == 0 { 0 } else { removals.max(removed) };
-            let guarded = of_fleet(&self.fleet.settings.guards, self.allowed, removals, present)?;
+            let guarded = of_fleet(&self.fleet.settings.guards, self.allowed, &names, (removals, present))?;
             let why = guarded.to_string();
             refused.replace(Some(guarded));
             Some(why)
+        };
+        let allowed = |proposal: &Proposal<'_>| {
+            let of = |device| stood.get(device).into_iter().flat_map(|one| &one.allowed);
+            proposal.devices.iter().flat_map(of).filter(|name| proposal.deployments.contains(*name)).count()
         };
         let looks = Looks::read(self.home);
         let heartbeats = RefCell::new(BTreeMap::new());
@@ -131,7 +137,8 @@ impl Pass<'_> {
             replaces: stood.values().flat_map(|one| one.replaces.iter().cloned()).collect(),
             not_pushed,
             evidence: &evidence,
-            refused: &|proposal| ask(proposal.removals),
+            // Nobody is asked again what a person let pass.
+            refused: &|proposal| ask(proposal.removals.saturating_sub(allowed(proposal))),
             allowed: words(self.allowed),
             next_number,
         };

@@ -20,8 +20,10 @@ pub(super) struct Stood {
     pub(super) rests: BTreeSet<DeploymentName>,
     /// How many deployments it has.
     pub(super) present: usize,
-    /// How many of them would go, but for those about which guards were asked already.
-    pub(super) removed: usize,
+    /// Those of them that would go, but for those about which guards were asked already.
+    pub(super) removed: BTreeSet<DeploymentName>,
+    /// Those that go and that a person let pass.
+    pub(super) allowed: BTreeSet<DeploymentName>,
     /// What would come in the place of what: new and old.
     pub(super) replaces: Vec<(DeploymentName, DeploymentName)>,
     /// The highest number of a rollout that its tip names; 0 if it names none.
@@ -42,7 +44,8 @@ impl Stood {
     }
 
     fn of(standing: Standing) -> Self {
-        Self { standing, rests: BTreeSet::new(), present: 0, removed: 0, replaces: Vec::new(), rollout: 0 }
+        let (rests, removed, allowed) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
+        Self { standing, rests, present: 0, removed, allowed, replaces: Vec::new(), rollout: 0 }
     }
 
     /// Compares it; what is known of it is used up. Nothing is held back in `inputs`. `is_any_open`: whether a rollout isn't
@@ -76,7 +79,7 @@ impl Stood {
     }
 
     fn compared(inputs: &Inputs<'_>, device: &Device, known: &mut KnownDevice<'_>) -> Self {
-        let Compared { rendered, plan, guards, guarded, .. } = compare(inputs, device, known, None);
+        let Compared { rendered, plan, asked, guards, guarded, .. } = compare(inputs, device, known, None);
         let tip = known.tip.as_ref().map(|tip| &tip.desired);
         let is_bare = is_bare(known);
         let same = |(name, digest)| (name, Difference { had: Some(digest), want: Some(digest), blocked: None });
@@ -108,10 +111,12 @@ impl Stood {
         }
         let replaces = all().filter_map(|(change, _)| Some((change.name.clone(), change.replaces.clone()?)));
         let replaces = replaces.collect();
-        let asked = &inputs.holds.of(&device.id).asked;
         let goes = |change: &Change| change.kind == ChangeKind::Remove && !asked.contains(&change.name);
-        let removed = all().filter(|(change, _)| goes(change)).count();
-        Self { replaces, removed, ..Self::of(Standing::Compared { deployments, is_bare }) }
+        let removed = all().filter(|(change, _)| goes(change)).map(|(change, _)| change.name.clone()).collect();
+        let is_open = |name: &DeploymentName| deployments.get(name).is_some_and(|one| one.blocked.is_none());
+        let allowed = plan.changes.iter().filter(|change| change.kind == ChangeKind::Remove && change.allowed);
+        let allowed = allowed.filter(|change| is_open(&change.name)).map(|change| change.name.clone()).collect();
+        Self { replaces, removed, allowed, ..Self::of(Standing::Compared { deployments, is_bare }) }
     }
 }
 

@@ -13,7 +13,9 @@ use repo_git::{
 };
 
 use super::StockGit;
-use crate::fleet::{MAX_BYTES, Package, PackageFile, PackageFileKind, SETTINGS, SIGNERS, SourceFile, is_relevant};
+use crate::fleet::{
+    ALLOWED, MAX_BYTES, Package, PackageFile, PackageFileKind, SETTINGS, SIGNERS, SourceFile, is_relevant,
+};
 use crate::parallel;
 
 /// The largest file that is read; YAML has its own, equal limit.
@@ -193,7 +195,7 @@ fn hides_files(entry: &Entry) -> bool {
     let folder = entry.path.split('/').next().unwrap_or_default();
     let odd = entry.odd_name || matches!(entry.kind, EntryKind::Symlink | EntryKind::Submodule);
     // Resources of a package may be links: only its margo.yaml counts.
-    odd && (["devices", "deployments", "rollouts"].contains(&folder)
+    odd && (["devices", "deployments", "rollouts", ALLOWED].contains(&folder)
         || ["applications", SETTINGS, SIGNERS].contains(&&*entry.path))
 }
 
@@ -210,7 +212,8 @@ pub(crate) fn operator(commit: &Commit, operators: &BTreeSet<PublicKey>) -> Opti
 /// The fleet's files as they lie in the work tree, for checks before a commit.
 pub fn work_tree(root: &Path) -> Result<Vec<SourceFile>, SourceError> {
     let mut files = Vec::new();
-    for part in [SETTINGS, SIGNERS, "applications", "devices", "deployments", "rollouts", "secrets", "tokens"] {
+    for part in [SETTINGS, SIGNERS, ALLOWED, "applications", "devices", "deployments", "rollouts", "secrets", "tokens"]
+    {
         walk(root, part, &mut files)?;
     }
     Ok(files)

@@ -187,6 +187,27 @@ fn what_a_person_says_of_a_rollout_elsewhere_is_checked_at_the_host_and_is_a_com
 }
 
 #[test]
+fn what_a_guard_holds_is_let_pass_from_a_clone() {
+    let there = Elsewhere::new().logged_in();
+    let file = fs::read_to_string(there.clone.join("deployments/hello.yaml")).unwrap();
+    there.commit("deployments/hello.yaml", &file.replacen("id: hello\n", "id: hello-anew\n", 1));
+    there.push();
+    let held = there.run(&["plan"]).out;
+    assert!(held.contains("`wfm-git-publisher allow hello-anew -m WHY`"), "{held}");
+    assert!(there.run(&["allow", "second", "-m", "moved"]).failed(1).contains("no guard holds `second` back"));
+    let said = there.run(&["allow", "hello-anew", "-m", "it begins anew"]).good();
+    assert!(said.contains("press-01, after serial 1: hello, hello-anew\nThen: git push\n"), "{said}");
+    let note = there.run(&["plan"]).err;
+    assert!(note.contains("1 commit here is not pushed"), "{note}");
+    there.push();
+    let passes = there.run(&["plan"]).out;
+    assert!(passes.contains("+ hello-anew (replaces hello: data not carried), let pass by a person"), "{passes}");
+    let lab = &there.site.lab;
+    assert_eq!(lab.publish_hosted().published(), 1);
+    assert_eq!(lab.documents(DEVICE).into_keys().collect::<Vec<_>>(), ["hello-anew"]);
+}
+
+#[test]
 fn a_host_that_answers_no_questions_is_told_from_others_and_no_host_steers_the_terminal() {
     let fixed = |status, headers: &[&str], body: &str| {
         let headers = headers.iter().map(|line| (*line).to_owned()).collect();

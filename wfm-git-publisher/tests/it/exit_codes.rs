@@ -200,6 +200,12 @@ fn each_code_in_the_documentation_is_that_of_a_real_run() {
             code(&lab, &["rollout", "resume", "12"]).max(code(&lab, &["rollout", "resume", "12"]))
         }),
         ("rollout pause", "the rollout ended, or isn't there", &|| code(&good(), &["rollout", "pause", "12"])),
+        ("allow", "it is let pass, now or before", &|| {
+            let lab = guarded();
+            let word = ["allow", "hello-anew", "-m", "begins anew"];
+            code(&lab, &word).max(code(&lab, &word))
+        }),
+        ("allow", "no guard holds it back", &|| code(&good(), &["allow", "hello", "-m", "moved"])),
         ("explain", "it can be explained", &|| code(&broken(), &["explain", "press-01"])),
         ("explain", "the device or the deployment isn't in the fleet", &|| code(&good(), &["explain", "press-99"])),
         ("why-not", "the device gets the application", &|| code(&good(), &["why-not", "hello", "press-01"])),

@@ -143,6 +143,12 @@ fn every_example_works_as_it_stands() {
                 Some("run" | "serve") => lab.dir(),
                 _ => &fleet,
             };
+            match number {
+                _ if command != ["allow"] => {}
+                0 => guard(&lab, &fleet),
+                // As if nobody had let it pass.
+                _ => _ = repo_testkit::git::git(&fleet, &["reset", "--quiet", "--hard", "HEAD~1"]),
+            }
             if example.contains(" login ") {
                 // One that was never used ended when the account got another one.
                 fs::remove_file(fleet.join("olga.secret")).unwrap();
@@ -218,6 +224,23 @@ fn prepare(lab: &Lab, fleet: &Path) {
     let root = lab.dir().join("root");
     fs::copy(lab.dir().join("my-fleet.wfm/keys/root"), &root).unwrap();
     fs::set_permissions(&root, fs::Permissions::from_mode(0o600)).unwrap();
+}
+
+/// A guard holds back that `greeter` goes from a device.
+fn guard(lab: &Lab, fleet: &Path) {
+    let commit = |message: &str| {
+        repo_testkit::git::git(fleet, &["add", "fleet.yaml", "deployments"]);
+        repo_testkit::git::git(fleet, &["commit", "--quiet", "-m", message]);
+    };
+    let (settings, deployment) = (fleet.join("fleet.yaml"), fleet.join("deployments/greeter.yaml"));
+    fs::write(&settings, fs::read_to_string(&settings).unwrap() + "guards: {deviceRemovals: 0%}\n").unwrap();
+    let text =
+        "id: greeter\napplication: {id: hello, version: 1.0.0}\ntargets: [{devices: [press-01]}]\nrollout: none\n";
+    fs::write(&deployment, text).unwrap();
+    commit("a greeter");
+    lab.run_in(fleet, &["publish", "press-01"]).good();
+    fs::remove_file(deployment).unwrap();
+    commit("none any more");
 }
 
 /// The first roster, as an auditor got it from somebody.
@@ -366,6 +389,7 @@ fn every_command_that_prints_has_json() {
         (&["rollout", "list"], "/rollouts/0/state"),
         (&["rollout", "show", "12"], "/devices/press-01/state"),
         (&["rollout", "pause", "12"], "/words/paused"),
+        (&["allow", "greeter", "-m", "moved"], "/file"),
         (&["secret", "list"], "/secrets"),
         (&["device", "label", "press-01", "ring=canary"], "/devices/0/file"),
         (&["device", "logs", "press-01", "hello"], "/ask/number"),
@@ -380,6 +404,9 @@ fn every_command_that_prints_has_json() {
         }
         if args == &["rollout", "list"] {
             rollouts::remember(&Home::at(lab.dir().join("plant.wfm")), 12, Phase::Stopped, &["press-01"]);
+        }
+        if args[0] == "allow" {
+            guard(&lab, &plant);
         }
         let settings = match args {
             ["alert", "test", ..] => "alerts: {receivers: {on-call: {command: /bin/true}}}\n",

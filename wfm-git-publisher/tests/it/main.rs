@@ -2,6 +2,7 @@
 
 mod accounts;
 mod alerts;
+mod allow;
 mod api;
 mod asks;
 mod audit;

@@ -27,6 +27,7 @@ fn kind(path: &str) -> &'static str {
         "devices" => "device",
         "deployments" => "deployment",
         "rollouts" => "rollout",
+        "allowed" => "allowed",
         "tokens" => "token",
         _ => "application",
     }
@@ -80,6 +81,9 @@ fn what_our_own_reading_takes_of_a_rollout_and_of_what_is_asked_for_the_schemas_
         assert!(fleet::read_rollout(&SourceFile::plain("rollouts/1.yaml", words)).is_ok(), "{words}");
         assert!(schema("rollout").is_valid(&json(words.as_bytes())), "{words}");
     }
+    let allowed = "reason: moved\ndevices: {line-2/press-01: {serial: 7, deployments: [hello, second]}}\n";
+    assert!(fleet::read_allowance(&SourceFile::plain("allowed/1.yaml", allowed)).is_ok());
+    assert!(schema("allowed").is_valid(&json(allowed.as_bytes())));
 }
 
 #[test]
@@ -102,6 +106,9 @@ fn what_is_wrong_is_seen_by_the_schemas_too() {
         ("rollout", "paused: 1\n"),
         ("rollout", "promoted: press-07\n"),
         ("rollout", "approve: 1\n"),
+        ("allowed", "reason: all of it\n"),
+        ("allowed", "devices: {press-01: {serial: 7}}\n"),
+        ("allowed", "devices: {press 01: {serial: 7, deployments: [hello]}}\n"),
         ("device", "id: a b\n"),
         ("device", "id: a\nask: {number: 0, what: sync}\n"),
         ("device", "id: a\nask: {number: 1, what: logs}\n"),

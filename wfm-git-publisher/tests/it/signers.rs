@@ -90,6 +90,25 @@ fn refused(lab: &Lab) -> String {
 }
 
 #[test]
+fn what_a_person_lets_pass_needs_those_whom_the_rules_name_for_it() {
+    let lab = Lab::with(&["press-01"]);
+    let text = signers(&lab);
+    lab.write("signers.yaml", text + "  - {paths: [allowed], need: 1, of: [ben]}\n");
+    lab.commit();
+    lab.publish_all();
+    lab.edit("deployments/hello.yaml", "id: hello\n", "id: hello-anew\n");
+    commit_as(&lab, "anna");
+    assert!(lab.run(&["publish"]).failed(1).contains("`hello-anew` would replace `hello`"));
+    lab.run(&["allow", "hello-anew", "-m", "begins anew"]).good();
+    git_as(&lab, &lab.fleet, "anna", &["commit", "--quiet", "-S", "--amend", "--no-edit"]);
+    let error = lab.run(&["publish"]).failed(1);
+    assert!(error.contains("changes `allowed/") && error.contains("wants 1 of ben to agree"), "{error}");
+    tag_as(&lab, "ben", "approve/ben", "yes");
+    lab.run(&["publish"]).good();
+    assert_eq!(lab.documents("press-01").into_keys().collect::<Vec<_>>(), ["hello-anew"]);
+}
+
+#[test]
 fn nothing_is_published_before_those_agreed_who_have_to_and_every_command_says_so() {
     let lab = lab();
     let agreed = covered(&lab).unwrap();

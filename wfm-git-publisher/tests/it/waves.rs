@@ -377,6 +377,28 @@ fn guards_see_the_whole_change_and_are_asked_once() {
 }
 
 #[test]
+fn a_rollout_begins_with_what_a_person_let_pass_and_asks_nobody_again() {
+    let guards = "guards: {fleetRemovals: 25%}\nrollout: {waves: [1, 4], bake: 60s}\n";
+    let lab = lab_with(&[("fleet.yaml", guards), ("deployments/second.yaml", SECOND)]);
+    lab.remove("deployments/second.yaml");
+    lab.commit();
+    let error = lab.run(&["publish"]).failed(1);
+    assert!(error.contains("`wfm-git-publisher allow second -m WHY`"), "{error}");
+    // Half of them is a quarter of all; what isn't let pass counts by itself.
+    lab.run(&["allow", "second", "--device", "press-01", "-m", "given up"]).good();
+    let error = lab.run(&["publish"]).failed(1);
+    assert!(error.contains("4 of the 10 deployments on all devices would be removed"), "{error}");
+    lab.run(&["allow", "second", "-m", "given up"]).good();
+    lab.run(&["publish"]).good();
+    assert_eq!((have(&lab, "second", "servus").len(), numbers(&lab)), (4, BTreeSet::from([1])));
+    all_report(&lab);
+    publish(&lab, *BEGIN + 2 * BAKE);
+    all_report(&lab);
+    publish(&lab, *BEGIN + 4 * BAKE);
+    assert_eq!((have(&lab, "second", "servus").len(), have(&lab, "hello", FIRST).len()), (0, 5));
+}
+
+#[test]
 fn what_comes_in_the_place_of_something_comes_with_its_removal() {
     let lab = lab();
     lab.edit("deployments/hello.yaml", "id: hello\n", "id: hallo\n");

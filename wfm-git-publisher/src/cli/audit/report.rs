@@ -18,7 +18,8 @@ use super::super::grouped::named;
 use super::Scope;
 use crate::audit::{Audit, Change, Decided, Level, Record, Transition, UNPROVEN, decisions};
 use crate::error::{Failure, USER};
-use crate::repos::{Agreement, FleetRepo, Signature};
+use crate::fleet::AllowedOnDevice;
+use crate::repos::{Agreement, FleetRepo, LetPass, Signature};
 
 /// Tells what happened: who changed what, what ran since when, and what went wrong
 ///
@@ -28,8 +29,9 @@ use crate::repos::{Agreement, FleetRepo, Signature};
 /// report is there all the same.
 ///
 /// With --fleet-clone, a clone of the fleet repository with its tags, it says who agreed to each commit that was published: who
-/// signed the commits since the one before, who approved it by a tag, and whether those did whom signers.yaml names. Which
-/// commit was published is the publisher's word. Exit code 1 also if something was published that isn't agreed to.
+/// signed the commits since the one before, who approved it by a tag, and whether those did whom signers.yaml names; and who let
+/// pass what guards held (`allow`), and why. Which commit was published is the publisher's word. Exit code 1 also if something was
+/// published that isn't agreed to.
 ///
 /// With --control it says what was decided about rollouts, and why: by the publisher's ledger, as far as keys signed it that signed
 /// what was published. Exit code 1 also if somebody else signed a decision.
@@ -43,7 +45,7 @@ pub(super) struct Args {
     #[command(flatten)]
     scope: Scope,
 
-    /// A clone of the fleet repository: also who agreed to what was published
+    /// A clone of the fleet repository: also who agreed to what was published, and who let what pass
     #[arg(long, value_name = "DIR")]
     fleet_clone: Option<PathBuf>,
 
@@ -64,12 +66,12 @@ enum Form {
 
 pub(super) fn run(args: &Args) -> Result<u8, Failure> {
     let (audit, start, records) = args.scope.read()?;
-    let agreed = args.fleet_clone.as_ref().map(|fleet| agreements(fleet, &records)).transpose()?;
-    let is_agreed = agreed.iter().flatten().all(|(_, one)| one.covered != Some(false));
+    let fleet = args.fleet_clone.as_ref().map(|fleet| FleetSays::read(fleet, &records)).transpose()?;
+    let is_agreed = fleet.iter().flat_map(|fleet| &fleet.agreed).all(|(_, one)| one.covered != Some(false));
     let decided =
         args.scope.ledger.control.as_ref().map(|control| decided(control, &args.scope, &audit)).transpose()?;
     let is_decided = decided.iter().flatten().all(|one| one.doubt.is_none());
-    let sections = || sections(&args.scope, &audit, &records, agreed.as_deref(), decided.as_deref());
+    let sections = || sections(&args.scope, &audit, &records, fleet.as_ref(), decided.as_deref());
     match args.output {
         Form::Json => super::super::print_json(&json!({
             "roster": start.digest,
@@ -77,7 +79,8 @@ pub(super) fn run(args: &Args) -> Result<u8, Failure> {
             "to": args.scope.to,
             "good": !audit.has_errors(),
             "devices": records.iter().map(|(device, record)| json!({ "device": device, "record": record })).collect::<Vec<_>>(),
-            "agreements": agreed.as_ref().map(|all| all.iter().map(as_json).collect::<Vec<_>>()),
+            "agreements": fleet.as_ref().map(|fleet| fleet.agreed.iter().map(as_json).collect::<Vec<_>>()),
+            "letPass": fleet.as_ref().map(|fleet| &fleet.let_pass),
             "decisions": decided,
             "findings": audit.findings,
             "unproven": UNPROVEN,
@@ -108,6 +111,35 @@ fn agreements(fleet: &Path, records: &[(DeviceId, Record)]) -> Result<Vec<(Times
         before = Some(commit);
     }
     Ok(agreed)
+}
+
+/// What a clone of the fleet repository says of the commits that were published.
+struct FleetSays {
+    agreed: Vec<(Timestamp, Agreement)>,
+    let_pass: Vec<LetPass>,
+}
+
+impl FleetSays {
+    fn read(fleet: &Path, records: &[(DeviceId, Record)]) -> Result<Self, Failure> {
+        let (source, agreed) = (FleetRepo::open(fleet)?, agreements(fleet, records)?);
+        let (mut before, mut let_pass) = (None, Vec::new());
+        for (time, Agreement { commit, .. }) in agreed.iter().filter(|(_, one)| source.has(one.commit)) {
+            let_pass.extend(source.let_pass(before, *commit, *time)?);
+            before = Some(*commit);
+        }
+        Ok(Self { agreed, let_pass })
+    }
+}
+
+/// A row for each device.
+fn let_pass_rows(one: &LetPass) -> Vec<[String; 6]> {
+    let row = |(device, allowed): (&DeviceId, &AllowedOnDevice)| {
+        let names: Vec<_> = allowed.deployments.iter().map(ToString::to_string).collect();
+        let what = format!("{} on {device}, after serial {}", names.join(", "), allowed.serial);
+        let (key, why) = (or_dash(one.key.clone()), or_dash(one.allowance.reason.clone()));
+        [at(one.published), short(one.commit), one.author.clone(), key, what, why]
+    };
+    one.allowance.devices.iter().map(row).collect()
 }
 
 /// What was decided about rollouts in the time that is asked about. Decisions are of the whole fleet, whichever devices are.
@@ -215,7 +247,7 @@ fn sections(
     scope: &Scope,
     audit: &Audit,
     records: &[(DeviceId, Record)],
-    agreed: Option<&[(Timestamp, Agreement)]>,
+    fleet: Option<&FleetSays>,
     decided: Option<&[Decided]>,
 ) -> Vec<Section> {
     let wrong = audit.findings.iter().filter(|one| one.found.kind.level == Level::Error).count();
@@ -268,7 +300,10 @@ fn sections(
     );
     let unproven = UNPROVEN.iter().map(|text| [(*text).to_owned()]);
     let head = ["WHEN", "FLEET COMMIT", "AGREED", "WHO", "KEY", "HOW"];
-    let agreed = agreed.map(|all| Section::new("Who agreed", head, all.iter().flat_map(agreed_rows)));
+    let agreed = fleet.map(|fleet| Section::new("Who agreed", head, fleet.agreed.iter().flat_map(agreed_rows)));
+    let head = ["WHEN", "FLEET COMMIT", "WHO", "OPERATOR'S KEY", "WHAT", "WHY"];
+    let let_pass =
+        fleet.map(|fleet| Section::new("What guards let pass", head, fleet.let_pass.iter().flat_map(let_pass_rows)));
     let decision = |one: &Decided| {
         let why = one.doubt.as_ref().map(|doubt| format!("NOT BELIEVED, {doubt}: {}", one.reason));
         let fleet = or_dash(one.fleet_commit.as_ref().map(short));
@@ -292,7 +327,7 @@ fn sections(
         Section::new("Findings of the audit", ["CODE", "DEVICE", "BRANCH", "WHAT", "COMMIT"], findings),
         Section::new("What this can't prove", [""], unproven),
     ];
-    first.into_iter().chain(agreed).chain(decided).chain(rest).collect()
+    first.into_iter().chain(agreed).chain(let_pass).chain(decided).chain(rest).collect()
 }
 
 /// What a wave released.
