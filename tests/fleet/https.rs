@@ -9,9 +9,9 @@ use repo_testkit::git;
 use serde_json::json;
 
 use crate::hosted::{Hosted, ID, read};
-use repo_testkit::copy;
 use repo_testkit::device::Device;
 use repo_testkit::fleet::DEPLOYMENT;
+use repo_testkit::{copy, publisher};
 
 #[test]
 fn a_commit_reaches_a_waiting_device_and_a_lost_host_costs_nothing() {
@@ -67,6 +67,39 @@ fn a_new_disk_begins_an_epoch_after_the_history_at_the_real_host() {
         hosted.device.syncer(&["once"]).status.success() && adopted(hosted) == Some(2)
     });
     assert_eq!(git::tip(&repository, "status-1"), Some(before), "what the old disk said is gone");
+    let status = hosted.fleet.status(ID);
+    assert_eq!((&status["doubts"], &status["conditions"]), (&json!([]), &json!([])), "{status}");
+}
+
+/// The operator has a clone and an account. The new disk has the join file of the old one, whose secret may have ended.
+#[test]
+fn a_new_disk_takes_the_place_of_the_old_one_by_its_line_that_is_pushed_from_a_clone() {
+    let mut hosted = Hosted::new();
+    let (dir, home) = (hosted.dir.path().to_owned(), hosted.fleet.home());
+    let [bare, work] = [home.join("fleet.git"), hosted.fleet.dir().to_owned()].map(|path| path.display().to_string());
+    git::git(&dir, &["clone", "--quiet", "--bare", &work, &bare]);
+    hosted.start_host();
+    hosted.adopt_first();
+    let olga = hosted.fleet.run(&["account", "add", "olga", "--role", "operator", "--output", "json"]);
+    let olga: serde_json::Value = serde_json::from_str(&olga).expect("JSON");
+    let disk = hosted.device.home();
+    std::fs::rename(&disk, dir.join("old-home")).expect("moved");
+    let line = hosted.device.syncer(&["init", "--join", &hosted.fleet.join_file(ID).display().to_string()]);
+    let line = String::from_utf8(line.stdout).expect("text");
+    std::fs::copy(dir.join("old-home/device.yaml"), disk.join("device.yaml")).expect("copied");
+    std::fs::remove_file(home.join(format!("accounts/{ID}.json"))).expect("removed");
+
+    let url = format!("https://olga:{}@{}/fleet.git", olga["secret"].as_str().expect("a secret"), hosted.address);
+    let authority = format!("http.sslCAInfo={}", home.join("ca/ca.pem").display());
+    git::git(&dir, &["clone", "--quiet", "--config", &authority, &url, "clone"]);
+    let clone = dir.join("clone");
+    let enroll = ["device", "enroll", ID, line.trim(), "--replace"];
+    let said = publisher().arg("-C").arg(&clone).args(enroll).output().expect("it runs");
+    assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stderr));
+    git::git(&clone, &["push", "--quiet"]);
+    hosted.until("the new disk reports", |hosted| {
+        hosted.device.syncer(&["once"]).status.success() && hosted.fleet.status(ID)["adoptedSerial"] == 2
+    });
     let status = hosted.fleet.status(ID);
     assert_eq!((&status["doubts"], &status["conditions"]), (&json!([]), &json!([])), "{status}");
 }
