@@ -7,14 +7,14 @@ use std::sync::atomic::AtomicBool;
 use jiff::Timestamp;
 use repo_git::{Ancestry, CommitId, Repo};
 use repo_model::branch::HEADS;
-use repo_model::error_chain;
 use repo_model::problem::{Problem, Problems};
+use repo_model::{DeviceId, error_chain};
 use wfm_git_host::judge::{self, Move, Rejected};
 
 use super::paths::Bounds;
 use crate::fleet::{self, Reading};
 use crate::parallel;
-use crate::plan::{Allowed, Shown, summary};
+use crate::plan::{Allowed, Blocked, Shown, summary};
 use crate::publish::{self, Options, RolloutProgress};
 use crate::render::problems_of;
 use crate::repos::{APPROVALS, Control, CoverageError, FleetRepo, Home, Ledger};
@@ -186,8 +186,8 @@ impl Push<'_> {
             Shown::Plan(plan, blocked) => Some(blocked.iter().map(move |one| (&plan.device, one))),
             _ => None,
         });
-        let mut blocked: Vec<_> =
-            blocked.flatten().map(|(device, one)| format!("{device}: {}\n", one.message)).collect();
+        let line = |(device, one): (&DeviceId, &Blocked)| format!("{device}: {}\n", hinted(&one.message, &one.hint));
+        let mut blocked: Vec<_> = blocked.flatten().map(line).collect();
         let more = blocked.len().saturating_sub(MAX_BLOCKED);
         blocked.truncate(MAX_BLOCKED);
         if more > 0 {
@@ -203,14 +203,15 @@ fn warnings(problems: &Problems) -> Option<String> {
     (!text.is_empty()).then(|| format!("warnings:\n{text}"))
 }
 
+/// A message with what to do below it.
+fn hinted(message: &str, hint: &Option<String>) -> String {
+    let hint = hint.as_ref().map(|hint| format!("\n  hint: {hint}")).unwrap_or_default();
+    format!("{message}{hint}")
+}
+
 /// Problems as `validate` shows them, file, line and column first.
 fn shown<'a>(problems: impl Iterator<Item = &'a Problem>) -> String {
-    let mut lines: Vec<_> = problems
-        .map(|problem| {
-            let hint = problem.hint.as_ref().map(|hint| format!("\n  hint: {hint}")).unwrap_or_default();
-            format!("{problem}{hint}")
-        })
-        .collect();
+    let mut lines: Vec<_> = problems.map(|problem| hinted(&problem.to_string(), &problem.hint)).collect();
     let all = lines.len();
     lines.truncate(MAX_SHOWN);
     if all > MAX_SHOWN {

@@ -226,6 +226,8 @@ fn a_push_ends_with_what_will_be_published_and_what_is_held_back() {
     let pushed = olga.push(&["HEAD"]);
     let guard = "remote: press-01: 2 of its 2 deployments would be removed";
     assert!(pushed.status.success() && said(&pushed).contains(guard), "{}", said(&pushed));
+    let hint = "remote:   hint: look at `plan`; if it is meant: `wfm-git-publisher allow hello second -m WHY`";
+    assert!(said(&pushed).contains(hint), "{}", said(&pushed));
 }
 
 #[test]
