@@ -3,8 +3,10 @@
 mod answers;
 mod events;
 mod evidence;
+mod fleet_index;
 mod health;
 mod index;
+mod lines;
 mod rollouts;
 mod trace;
 mod view;
@@ -24,12 +26,13 @@ use crate::mirror::{Each, Mirror};
 use crate::parallel;
 use crate::plan::{Blocked, GONE, GONE_HINT};
 use crate::publish::Findings;
-use crate::repos::{Control, ControlError, Home, Remotes};
+use crate::repos::{Control, ControlError, Home, Ledger, Remotes, Rosters};
 use crate::rollout::silence;
 use index::Index;
 
 pub use answers::{DeviceAnswers, answers};
 pub use events::{DeviceNews, Follower, News, RolloutEvent, RolloutStep};
+pub use fleet_index::read_fleet;
 pub use health::{Counts, Health, Summary};
 pub use index::Gatherer;
 pub use rollouts::{DeviceRow, RolloutStatus, rollout, rollout_words, rollouts};
@@ -148,7 +151,7 @@ pub fn fetch(
     fleet: &Fleet,
     devices: impl Iterator<Item = DeviceId>,
 ) -> Result<Each<()>, ControlError> {
-    let (_, rosters) = Control::read(home)?;
+    let rosters = Control::read_rosters(home)?;
     let (reclaim, stop) = (BTreeSet::new(), AtomicBool::new(false));
     let (provisioning, progress) = (None, &|_: usize, _: usize| {});
     let mirror = Mirror { home, rosters: &rosters, remotes, reclaim: &reclaim, provisioning, stop: &stop, progress };
@@ -159,14 +162,15 @@ pub fn fetch(
 /// which devices nothing could be fetched, and why.
 pub fn read(
     home: &Home,
+    (ledger, rosters): &(Ledger, Rosters),
     fleet: &Fleet,
     asked: &impl Fn(&DeviceId) -> bool,
     unreachable: BTreeMap<DeviceId, Doubt>,
     threads: usize,
     now: Timestamp,
-) -> Result<Vec<DeviceStatus>, ControlError> {
-    let (ledger, rosters) = Control::read(home)?;
-    let (index, findings) = (Index::open(home, &rosters, threads, now), Findings::read(home));
+) -> Vec<DeviceStatus> {
+    let (known, findings) = (lines::text(&home.status_index()), Findings::read(home));
+    let index = Index::open(home, rosters, &known, threads, now);
     let ids: BTreeSet<_> = fleet.devices.keys().chain(ledger.devices()).filter(|id| asked(id)).collect();
     let policy = match &fleet.settings.rollout {
         Some(RolloutRule::Waves(policy)) => policy.clone(),
@@ -201,7 +205,7 @@ pub fn read(
     };
     let all = parallel::map(ids.into_iter().collect(), threads, read);
     index.keep();
-    Ok(all)
+    all
 }
 
 /// Notes in each row what the fleet means for the device.

@@ -24,6 +24,9 @@ const BLANK: [char; 5] = ['\u{115f}', '\u{1160}', '\u{2800}', '\u{3164}', '\u{ff
 
 /// One line of visible text: what is hidden is escaped, and what is too long ends in `…`.
 pub fn line(text: &str) -> String {
+    if is_plain(text) && text.len() <= MAX_CHARS {
+        return text.to_owned();
+    }
     let (mut line, mut marks) = (String::new(), MAX_MARKS);
     for (count, c) in text.chars().enumerate() {
         if count == MAX_CHARS {
@@ -60,12 +63,9 @@ pub fn lines(text: &str) -> String {
 
 /// A page that this program wrote, with line breaks and tabs as they are.
 pub fn page(text: &str) -> String {
-    text.chars().fold(String::with_capacity(text.len()), |mut page, c| {
-        match kind(c) {
-            Kind::Hidden if !matches!(c, '\n' | '\t') => page.extend(escaped(c)),
-            _ => page.push(c),
-        }
-        page
+    by_line(text, |page, c| match kind(c) {
+        Kind::Hidden if !matches!(c, '\n' | '\t') => page.extend(escaped(c)),
+        _ => page.push(c),
     })
 }
 
@@ -86,15 +86,29 @@ impl<W: io::Write> io::Write for Harmless<W> {
 
 /// The same JSON, with nothing in it that steers a terminal: what can't be seen is `\uXXXX`, which means the same.
 pub fn json(json: &str) -> String {
-    json.chars().fold(String::with_capacity(json.len()), |mut text, c| {
-        match kind(c) {
-            Kind::Hidden if c != '\n' => {
-                c.encode_utf16(&mut [0; 2]).iter().for_each(|unit| _ = write!(text, "\\u{unit:04x}"));
-            }
-            _ => text.push(c),
+    by_line(json, |text, c| match kind(c) {
+        Kind::Hidden if c != '\n' => {
+            c.encode_utf16(&mut [0; 2]).iter().for_each(|unit| _ = write!(text, "\\u{unit:04x}"));
         }
-        text
+        _ => text.push(c),
     })
+}
+
+/// Adds character by character; lines of plain ASCII, as most are, at once.
+fn by_line(text: &str, add: impl Fn(&mut String, char)) -> String {
+    let mut all = String::with_capacity(text.len());
+    for line in text.split_inclusive('\n') {
+        if is_plain(line.strip_suffix('\n').unwrap_or(line)) {
+            all.push_str(line);
+        } else {
+            line.chars().for_each(|c| add(&mut all, c));
+        }
+    }
+    all
+}
+
+fn is_plain(text: &str) -> bool {
+    text.bytes().all(|c| matches!(c, b' '..=b'~'))
 }
 
 enum Kind {

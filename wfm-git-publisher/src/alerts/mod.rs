@@ -24,7 +24,6 @@ use tracing::{debug, warn};
 use wfm_git_host::ca;
 
 use crate::config::{self, Config};
-use crate::fleet;
 use crate::operator::key_ends;
 use crate::publish::Findings;
 use crate::repos::{Control, ControlError, FleetRepo, Home, Rosters, SourceError};
@@ -117,10 +116,11 @@ impl Alerts {
     pub fn look(&self, now: Timestamp) -> Result<(FleetId, Firing), LookError> {
         let source = FleetRepo::open(&self.fleet)?;
         let commit = source.resolve(&self.rev)?;
-        let reading = fleet::read_on(&source.files_on(commit, self.threads)?, self.threads);
+        let reading = status::read_fleet(&self.home, &source, commit, self.threads)?;
         let Some(fleet) = reading.fleet else { return Err(LookError::Fleet(reading.problems)) };
-        let devices = status::read(&self.home, &fleet, &|_: &DeviceId| true, [].into(), self.threads, now)?;
-        let ((ledger, rosters), findings) = (Control::read(&self.home)?, Findings::read(&self.home));
+        let (control, findings) = (Control::read(&self.home)?, Findings::read(&self.home));
+        let devices = status::read(&self.home, &control, &fleet, &|_: &DeviceId| true, [].into(), self.threads, now);
+        let (ledger, rosters) = control;
         let blocked: Vec<_> = findings.of_all().cloned().collect();
         let (devices, blocked, rollouts, ends) = (&devices, &blocked, &ledger.rollouts, &self.ends(&rosters)?);
         Ok((fleet.settings.id, Looked { devices, blocked, rollouts, ends, now }.firing()))

@@ -113,7 +113,7 @@ fn test(place: &Place, args: &TestArgs) -> Result<u8, Failure> {
             known => format!("it has {}", known.join(", ")),
         }));
     };
-    let (_, rosters) = Control::read_locks(&place.home()?)?;
+    let rosters = Control::read_rosters(&place.home()?)?;
     alerts::test(rosters.fleet(), &args.receiver, receiver, Timestamp::now())?;
     let text = format!("{} took a test event\n", args.receiver);
     args.output.print(&text, || json!({ "receiver": args.receiver, "taken": true }));

@@ -57,17 +57,18 @@ use jiff::Timestamp;
 use repo_git::CommitId;
 use repo_model::problem::{Problem, Problems, Severity};
 use repo_model::{DeviceId, text};
+use serde::Serialize;
 use serde_json::json;
 
 use crate::config::Config;
 use crate::error::{Failure, INTERNAL, warning};
-use crate::fleet::{ALLOWED, Device, Fleet, read_on};
+use crate::fleet::{ALLOWED, Device, Fleet, Reading, read_on};
 use crate::operator::deploy::{Target, selectors};
 use crate::operator::{FleetHost, key_ends, reminders};
 use crate::plan::{Allowed, Blocked};
 use crate::publish::Options;
 use crate::render::Artifact;
-use crate::repos::{Control, FleetRepo, Home, Registries, Remotes, StockGit};
+use crate::repos::{FleetRepo, Home, Registries, Remotes, Rosters, StockGit};
 
 /// Turns a fleet repository into one signed Git repository per device
 ///
@@ -194,7 +195,10 @@ impl OutputArgs {
 
 /// The fleet at a commit, if anything of it can be used.
 fn read_fleet(source: &FleetRepo, commit: CommitId) -> Result<Fleet, Failure> {
-    let reading = read_on(&source.files_on(commit, threads())?, threads());
+    usable(read_on(&source.files_on(commit, threads())?, threads()))
+}
+
+fn usable(reading: Reading) -> Result<Fleet, Failure> {
     reading.fleet.ok_or_else(|| Failure::new("the fleet can't be used").problems(&reading.problems))
 }
 
@@ -505,8 +509,8 @@ fn print(page: &str) {
     write_out(&text::page(page));
 }
 
-fn print_json(value: &serde_json::Value) {
-    print_json_text(&format!("{value:#}\n"));
+fn print_json(value: &impl Serialize) {
+    print_json_text(&(serde_json::to_string_pretty(value).unwrap_or_default() + "\n"));
 }
 
 fn print_json_text(json: &str) {
@@ -525,15 +529,21 @@ fn escaped(text: &str) -> String {
 }
 
 /// Rows under each other, each column as wide as its widest cell. A row stays one, whatever strangers wrote in its cells.
-fn table<const N: usize>(rows: &[[String; N]]) -> String {
-    let rows: Vec<_> = rows.iter().map(|row| row.each_ref().map(|cell| text::cell(cell))).collect();
+fn table<const N: usize>(rows: &[[impl AsRef<str>; N]]) -> String {
+    let rows: Vec<_> = rows.iter().map(|row| row.each_ref().map(|cell| text::cell(cell.as_ref()))).collect();
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
     let widths: [usize; N] = std::array::from_fn(width);
-    let line = |row: &[String; N]| {
-        let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}"));
-        cells.collect::<Vec<_>>().join("  ").trim_end().to_owned() + "\n"
-    };
-    rows.iter().map(line).collect()
+    let mut table = String::new();
+    for row in &rows {
+        let begin = table.len();
+        for (cell, width) in row.iter().zip(widths) {
+            table.push_str(cell);
+            table.extend(std::iter::repeat_n(' ', width - cell.chars().count() + 2));
+        }
+        table.truncate(begin + table[begin..].trim_end().len());
+        table.push('\n');
+    }
+    table
 }
 
 /// Prints what is wrong in the fleet: warnings as they are, errors as the causes of one failure.
@@ -580,10 +590,9 @@ fn problems_json(problems: &Problems) -> serde_json::Value {
 }
 
 /// Reminds of what a person has to do for the fleet's keys; when the publisher's ends.
-fn remind(home: &Home, now: Timestamp) -> Result<Option<Timestamp>, Failure> {
-    let (_, rosters) = Control::read_locks(home)?;
-    reminders(home, &rosters, now).iter().for_each(|problem| eprint!("{}", warning(problem)));
-    Ok(key_ends(home, &rosters))
+fn remind(home: &Home, rosters: &Rosters, now: Timestamp) -> Option<Timestamp> {
+    reminders(home, rosters, now).iter().for_each(|problem| eprint!("{}", warning(problem)));
+    key_ends(home, rosters)
 }
 
 /// Tells which of the devices that were asked for aren't there; whether there are any.

@@ -10,7 +10,7 @@ use crate::coverage::NotCovered;
 use crate::error::{DIFFERENCES, Failure, USER};
 use crate::plan::{Allowed, Shown, summary, to_json, to_text, to_text_of_each};
 use crate::publish::{self, Planned, PublishError, RolloutProgress};
-use crate::repos::{CoverageError, Registries};
+use crate::repos::{Control, CoverageError, Registries};
 
 /// Shows what `publish` would change: per deployment, per parameter, old → new, and on which devices
 ///
@@ -86,7 +86,7 @@ fn run_committed(place: &Place, args: Args) -> Result<u8, Failure> {
         super::print_problems(&planned.problems, &format!("the fleet at {}", &planned.commit.to_string()[..12]));
     }
     super::print_unidentified(&planned.unidentified);
-    super::remind(&home, Timestamp::now())?;
+    super::remind(&home, &Control::read_rosters(&home)?, Timestamp::now());
     if !args.output.is_log() {
         print_refused(&planned);
     }

@@ -44,7 +44,7 @@ pub(super) fn run(place: &Place, args: &Args) -> Result<u8, Failure> {
     place.published_source()?;
     let config = Config::load(&home.config())?;
     // A lost ledger is rebuilt by the first pass.
-    let rosters = Control::read_locks(&home).ok().map(|(_, rosters)| rosters);
+    let rosters = Control::read_rosters(&home).ok();
     for problem in rosters.iter().flat_map(|rosters| reminders(&home, rosters, Timestamp::now())) {
         warn!(hint = problem.hint, "{problem}");
     }

@@ -2,6 +2,7 @@
 
 mod groups;
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -9,17 +10,20 @@ use jiff::Timestamp;
 use repo_git::CommitId;
 use repo_model::report::{ClosedGate, Doubt, SeenList};
 use repo_model::site::SiteWord;
-use repo_model::{DeviceId, Digest, ErrorCode, error_chain};
+use repo_model::{DeviceId, Digest, ErrorCode, FleetId, error_chain};
+use serde::Serialize;
 use serde_json::json;
 use wfm_git_host::ca;
 
+use self::groups::Group;
 use super::{Output, Place, threads};
 use crate::error::{Failure, USER};
 use crate::fleet::Fleet;
 use crate::operator::deploy::Target;
 use crate::plan::Blocked;
 use crate::publish::{Findings, check_clock};
-use crate::status::{DeviceStatus, Membership, SiteStatus, Summary, UNREACHABLE, fetch, read};
+use crate::repos::{Control, Ledger, Rosters};
+use crate::status::{DeviceStatus, Membership, SiteStatus, Summary, UNREACHABLE, fetch, read, read_fleet};
 
 /// Shows what runs where, as far as signatures prove it
 ///
@@ -112,6 +116,7 @@ fn certificate(place: &Place) -> Result<Option<Timestamp>, Failure> {
 pub(super) struct Seen {
     pub(super) fleet: Fleet,
     pub(super) commit: CommitId,
+    pub(super) control: (Ledger, Rosters),
     pub(super) all: Vec<DeviceStatus>,
 }
 
@@ -130,11 +135,13 @@ impl Asked<'_> {
         let source = place.published_source()?;
         let commit = source.resolve(self.rev)?;
         place.note_hosted(self.rev, commit)?;
-        let (fleet, asks) = (super::read_fleet(&source, commit)?, self.filter()?);
+        let (home, asks) = (place.home()?, self.filter()?);
+        let fleet = super::usable(read_fleet(&home, &source, commit, threads())?)?;
         let asked = |device: &DeviceId| asks(&fleet, device);
         let unreachable = self.fetch(place, &fleet, &asked)?;
-        let all = read(&place.home()?, &fleet, &asked, unreachable, threads(), Timestamp::now())?;
-        Ok(Seen { fleet, commit, all })
+        let control = Control::read(&home)?;
+        let all = read(&home, &control, &fleet, &asked, unreachable, threads(), Timestamp::now());
+        Ok(Seen { fleet, commit, control, all })
     }
 
     /// Tells which devices are asked for.
@@ -175,13 +182,32 @@ impl Args {
     }
 }
 
+/// What is printed for programs.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Page<'a> {
+    fleet: FleetId,
+    commit: CommitId,
+    name: &'a str,
+    certificate_expires: Option<Timestamp>,
+    publisher_key_ends: Option<Timestamp>,
+    clock: Option<String>,
+    summary: &'a Summary,
+    blocked: Vec<&'a Blocked>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    groups: Option<&'a [Group]>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    devices: Option<&'a [&'a DeviceStatus]>,
+}
+
 pub(super) fn run(place: &Place, args: &Args) -> Result<u8, Failure> {
     let (home, seen) = (place.home()?, args.see(place)?);
     let unknown = super::print_unknown(&args.devices, seen.all.iter().map(|status| &status.device));
     let certificate = certificate(place)?;
     let now = Timestamp::now();
-    let key_ends = super::remind(&home, now)?;
-    let clock = check_clock(&home, &seen.fleet, now)?;
+    let (ledger, rosters) = &seen.control;
+    let key_ends = super::remind(&home, rosters, now);
+    let clock = check_clock(&home, &seen.fleet, ledger, rosters, now);
     if let Some(error) = &clock {
         eprint!("{}", Failure::of(error));
     }
@@ -191,21 +217,19 @@ pub(super) fn run(place: &Place, args: &Args) -> Result<u8, Failure> {
     let groups = args.group_by.as_ref().map(|by| groups::of(&seen.fleet, &shown, by));
     match args.output {
         Output::Json => {
-            let mut value = json!({
-                "fleet": seen.fleet.settings.id,
-                "commit": seen.commit,
-                "name": seen.fleet.settings.name,
-                "certificateExpires": certificate,
-                "publisherKeyEnds": key_ends,
-                "clock": clock.as_ref().map(|error| error.to_string()),
-                "summary": summary,
-                "blocked": findings.of_all().collect::<Vec<_>>(),
+            let devices = groups.is_none().then_some(&shown[..]);
+            super::print_json(&Page {
+                fleet: seen.fleet.settings.id,
+                commit: seen.commit,
+                name: &seen.fleet.settings.name,
+                certificate_expires: certificate,
+                publisher_key_ends: key_ends,
+                clock: clock.as_ref().map(ToString::to_string),
+                summary: &summary,
+                blocked: findings.of_all().collect(),
+                groups: groups.as_deref(),
+                devices,
             });
-            match &groups {
-                Some(groups) => value["groups"] = json!(groups),
-                None => value["devices"] = json!(shown),
-            }
-            super::print_json(&value);
         }
         Output::Text => {
             let rows = groups.map_or_else(|| table(&shown), |groups| groups::table(&groups));
@@ -247,10 +271,8 @@ const MAX_GONE: usize = 20;
 const HEAD: [&str; 8] = ["DEVICE", "DEPLOYMENT", "HEALTH", "DESIRED", "ACTUAL", "STATE", "AGE", "REASON"];
 
 fn table(all: &[&DeviceStatus]) -> String {
-    let mut rows = vec![HEAD.map(str::to_owned)];
-    for status in all {
-        rows.extend(device_rows(status));
-    }
+    let rows: Vec<_> =
+        [HEAD.map(Cow::from)].into_iter().chain(all.iter().flat_map(|status| device_rows(status))).collect();
     super::table(&rows)
 }
 
@@ -276,28 +298,30 @@ pub(super) fn blocked_table(findings: &Findings, all: &[&DeviceStatus]) -> Strin
     format!("\nNot published:\n{}", super::table(&rows))
 }
 
-fn device_rows(status: &DeviceStatus) -> Vec<[String; 8]> {
-    let dash = || "-".to_owned();
-    let device = status.device.to_string();
+fn device_rows(status: &DeviceStatus) -> Vec<[Cow<'_, str>; 8]> {
+    let device = status.device.as_str();
     let (wanted, gone): (Vec<_>, Vec<_>) = status.deployments.iter().partition(|row| row.desired.is_some());
     let shown = wanted.iter().chain(gone.iter().take(MAX_GONE)).map(|row| {
         [
-            device.clone(),
-            row.deployment.clone(),
-            row.health.to_string(),
-            row.desired.clone().unwrap_or_else(|| "(gone)".to_owned()),
-            row.actual.clone().unwrap_or_else(dash),
-            row.state.clone().unwrap_or_else(dash),
-            row.age.map_or_else(dash, shown_age),
-            row.reason.clone().unwrap_or_default(),
+            device.into(),
+            row.deployment.as_str().into(),
+            row.health.as_str().into(),
+            row.desired.as_deref().unwrap_or("(gone)").into(),
+            row.actual.as_deref().unwrap_or("-").into(),
+            row.state.as_deref().unwrap_or("-").into(),
+            row.age.map_or("-".into(), |age| shown_age(age).into()),
+            row.reason.as_deref().unwrap_or_default().into(),
         ]
     });
     let mut rows: Vec<_> = shown.collect();
     let health = match status.membership {
-        Membership::Enrolled => status.health.to_string(),
-        Membership::NotEnrolled | Membership::Retired | Membership::Gone => dash(),
+        Membership::Enrolled => status.health.as_str(),
+        Membership::NotEnrolled | Membership::Retired | Membership::Gone => "-",
     };
-    let remark = |text: String| [device.clone(), dash(), health.clone(), dash(), dash(), dash(), dash(), text];
+    let remark = |text: String| {
+        let [device, health, dash] = [device, health, "-"].map(Cow::from);
+        [device, dash.clone(), health, dash.clone(), dash.clone(), dash.clone(), dash, text.into()]
+    };
     match status.membership {
         Membership::NotEnrolled => rows.push(remark("not enrolled".to_owned())),
         Membership::Retired | Membership::Gone => {}

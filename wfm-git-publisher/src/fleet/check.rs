@@ -37,8 +37,13 @@ const CHUNK: usize = 64;
 type Joined = (BTreeMap<DeviceId, Device>, BTreeMap<DeploymentName, Arc<Deployment>>, Broken);
 
 impl Parts {
-    pub(super) fn read(files: &[&SourceFile], threads: usize, problems: &mut Problems) -> Self {
-        let mut parts = Self::default();
+    /// Reads the files. `devices`: those whose files were read before.
+    pub(super) fn read(files: &[&SourceFile], devices: Vec<Device>, threads: usize, problems: &mut Problems) -> Self {
+        let placed = |device: Device| {
+            let place = Place::of_file(&device.file);
+            (device, place)
+        };
+        let mut parts = Self { devices: devices.into_iter().map(placed).collect(), ..Self::default() };
         let read = parallel::map(files.chunks(CHUNK).collect(), threads, |files| {
             let mut problems = Problems::default();
             (Self::read_some(files, &mut problems), problems)

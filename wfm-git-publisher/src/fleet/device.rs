@@ -7,6 +7,7 @@ use repo_model::envelope::DevicePolicy;
 use repo_model::value::ParamValue;
 use repo_model::yaml::{Field, Reader};
 use repo_model::{DeviceId, KeyText};
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::enrolled_by::{self, EnrolledBy};
@@ -17,8 +18,8 @@ use super::retired::{self, Retired};
 use super::values::data;
 use super::{Fleet, ask, labels, policy};
 
-/// A file in `devices/`.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// A file in `devices/`. In JSON it is without `policy` and `data`: one that has either isn't kept as that.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Device {
     /// The path of its file in the fleet repository.
     pub file: String,
@@ -26,12 +27,14 @@ pub struct Device {
     /// What selectors match, and what templates know as `device.labels.…`.
     pub labels: BTreeMap<String, String>,
     /// What it does differently from the fleet.
+    #[serde(skip)]
     pub policy: Policy,
     /// Whether it is told to leave everything as it is.
     pub suspended: bool,
     /// What the fleet asks it for; the device does it once for each number.
     pub ask: Option<Ask>,
     /// What templates can name as `device.data.…`.
+    #[serde(skip)]
     pub data: BTreeMap<String, ParamValue>,
     /// The keys that may sign its `status`; none before it is enrolled.
     pub status_keys: Vec<KeyText>,
@@ -50,6 +53,11 @@ impl Device {
     /// Whether a key of the device is known; before that nothing is published for it.
     pub fn is_enrolled(&self) -> bool {
         !self.status_keys.is_empty()
+    }
+
+    /// Whether it is the same once it was kept as JSON.
+    pub(crate) fn is_plain(&self) -> bool {
+        self.policy == Policy::default() && self.data.is_empty()
     }
 
     /// What it does by its own file, else its groups', else the fleet's, else the built-in ones.

@@ -2,9 +2,10 @@
 
 use repo_model::enrolment::Transcript;
 use repo_model::yaml::Field;
+use serde::{Deserialize, Serialize};
 
 /// By what a device enrolled, in its file: anybody can verify it later.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EnrolledBy {
     pub token: String,
     pub transcript: Transcript,

@@ -48,6 +48,11 @@ pub fn is_relevant(path: &str) -> bool {
     Role::of(path).is_some()
 }
 
+/// Whether a file with this path says something of a device.
+pub(crate) fn is_device(path: &str) -> bool {
+    Role::of(path) == Some(Role::Device)
+}
+
 impl Role {
     pub(super) fn of(path: &str) -> Option<Self> {
         let name = path.rsplit('/').next().unwrap_or(path);

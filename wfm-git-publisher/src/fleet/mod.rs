@@ -58,6 +58,7 @@ pub use deployment::{Choice, Deployment, Override};
 pub use device::Device;
 pub use device_list::{ListedDevice, read_device_list};
 pub use enrolled_by::{EnrolledBy, is_token_name};
+pub(crate) use file::is_device;
 pub use file::{Content, SourceFile, is_relevant};
 pub use group::Group;
 pub use guards::{Guards, Limit};
@@ -183,10 +184,15 @@ pub fn read(files: &[SourceFile]) -> Reading {
 
 /// The same on so many threads; nothing depends on how many.
 pub fn read_on(files: &[SourceFile], threads: usize) -> Reading {
+    read_with(files, Vec::new(), threads)
+}
+
+/// The same with devices whose files were read before.
+pub(crate) fn read_with(files: &[SourceFile], devices: Vec<Device>, threads: usize) -> Reading {
     let mut files: Vec<_> = files.iter().collect();
     files.sort_by(|a, b| a.path.cmp(&b.path));
     let mut problems = Problems::default();
-    let parts = check::Parts::read(&files, threads, &mut problems);
+    let parts = check::Parts::read(&files, devices, threads, &mut problems);
     let settings = settings::read(&files, &mut problems);
     let signers = files.iter().find(|file| file::Role::of(&file.path) == Some(file::Role::Signers));
     problems.extend(signers.and_then(|file| Signers::read(file).err()).unwrap_or_default());

@@ -26,6 +26,11 @@ impl Place {
         Self { file, line: line.unwrap_or(1), column: column.unwrap_or(1), key }
     }
 
+    /// A file as a whole.
+    pub(super) fn of_file(file: &str) -> Self {
+        Self { file: file.to_owned(), line: 1, column: 1, key: String::new() }
+    }
+
     pub(crate) fn problem(&self, message: impl Into<String>) -> Problem {
         Problem::error(&self.file, message).at(self.line as usize, self.column as usize).key(&self.key)
     }

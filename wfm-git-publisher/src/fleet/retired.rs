@@ -3,9 +3,10 @@
 use std::fmt;
 
 use repo_model::yaml::Field;
+use serde::{Deserialize, Serialize};
 
 /// How a device is taken out of service, as its file says it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Retired {
     /// What runs on it is removed; once it verifiably says that nothing is left, it is cut off.
     WhenEmpty,

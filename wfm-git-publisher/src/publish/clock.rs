@@ -13,7 +13,7 @@ use super::error::ClockError;
 use super::pass::Pass;
 use super::up_to_date::UpToDateIndex;
 use crate::fleet::Fleet;
-use crate::repos::{Control, ControlError, DeviceRepo, Home, Ledger, ReportedTime, Rosters};
+use crate::repos::{Control, DeviceRepo, Home, Ledger, ReportedTime, Rosters};
 
 /// How far clocks may be apart, in seconds.
 const SKEW: i64 = repo_model::clock::SKEW.as_secs();
@@ -94,13 +94,7 @@ pub(super) fn check_devices(pass: &Pass<'_>) -> Result<(), ClockError> {
 }
 
 /// Why nothing would be published at this moment, if the clock is why.
-pub fn check_clock(home: &Home, fleet: &Fleet, now: Timestamp) -> Result<Option<ClockError>, ControlError> {
-    let (ledger, rosters) = Control::read(home)?;
-    Ok(judge(home, fleet, &ledger, &rosters, now))
-}
-
-/// The same for whoever read the ledger already.
-pub(super) fn judge(
+pub fn check_clock(
     home: &Home,
     fleet: &Fleet,
     ledger: &Ledger,

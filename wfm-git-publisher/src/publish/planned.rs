@@ -104,7 +104,7 @@ fn decided(
         unidentified: fleet.broken.unidentified.iter().cloned().collect(),
         devices,
         rollouts: looked.as_ref().map(|looked| RolloutProgress::of(&looked.look)),
-        clock: clock::judge(home, &fleet, ledger, rosters, options.now),
+        clock: clock::check_clock(home, &fleet, ledger, rosters, options.now),
         failed,
         not_covered: None,
         fleet,

@@ -183,9 +183,6 @@ struct KeptImages {
     images: Images,
 }
 
-/// Folders of what is known of artefacts. Programs before 0.3 know the first one only.
-const LOCKS: [&str; 3] = ["locks/", "images/", "archives/"];
-
 fn is_archive(kind: &ArtifactKind) -> bool {
     *kind == ArtifactKind::Archive
 }
@@ -250,20 +247,6 @@ impl Control {
         home.check_ledger()?;
         let Loaded { ledger, rosters, .. } = load(&Repo::open(&home.control())?)?;
         Ok((ledger, rosters))
-    }
-
-    /// Loads what tags mean and the rosters, without the ledger; a publisher may be at work.
-    pub fn read_locks(home: &Home) -> Result<(Locks, Rosters), ControlError> {
-        home.check_ledger()?;
-        let repo = Repo::open(&home.control())?;
-        let tip = repo.tip(CONTROL)?;
-        let folders = [&["trust/"], &LOCKS[..]].concat();
-        let tree = tip.map(|tip| files(&repo, tip, &folders)).transpose()?.unwrap_or_default();
-        let rosters = Rosters::read(&tree)?;
-        if let Some(tip) = tip {
-            check_signer(&repo, tip, &rosters)?;
-        }
-        Ok((locks(&read_kept(&tree)?, &tree)?, rosters))
     }
 
     /// Where the ledger stands; `None` before its first commit.

@@ -83,6 +83,8 @@ places! {
     looks: "index/looks",
     /// What was read of each device's repository.
     status_index: "index/status",
+    /// What was read of each device's file in the fleet repository.
+    fleet_index: "index/fleet",
     /// What can't be published, since when, and who left the fleet.
     findings: "findings.json",
     /// What receivers of alerts were told.

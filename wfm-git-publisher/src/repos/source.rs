@@ -116,13 +116,23 @@ impl FleetRepo {
 
     /// The same on so many threads.
     pub fn files_on(&self, commit: CommitId, threads: usize) -> Result<Vec<SourceFile>, SourceError> {
+        Ok(self.read(&self.entries(commit)?, threads))
+    }
+
+    /// What the fleet's files at a commit are, without their bytes.
+    pub(crate) fn entries(&self, commit: CommitId) -> Result<Vec<Entry>, SourceError> {
         let mut entries = self.repo.list(commit, &LIMITS).map_err(|source| SourceError::Tree { commit, source })?;
         entries.retain(|entry| is_relevant(&entry.path) || hides_files(entry));
+        Ok(entries)
+    }
+
+    /// Reads these files on so many threads.
+    pub(crate) fn read(&self, entries: &[Entry], threads: usize) -> Vec<SourceFile> {
         // Each thread needs a handle of its own.
         let parts = entries.chunks(entries.len().div_ceil(threads.max(1)).max(1));
         let parts = parts.map(|part| (self.repo.clone(), part)).collect();
         let read = |(repo, part): (Repo, &[Entry])| part.iter().map(|entry| file(&repo, entry)).collect::<Vec<_>>();
-        Ok(parallel::map(parts, threads, read).concat())
+        parallel::map(parts, threads, read).concat()
     }
 
     /// The files of a package as they are committed in this folder, or at the top; `None` if nothing is there. What is no file is

@@ -165,7 +165,7 @@ fn a_new_publishers_key_has_an_end_and_the_root_key_is_not_forgotten() {
     let days = (ends(&lab).unwrap() - *BEGIN) / DAY;
     assert!((390..=400).contains(&days), "{days}");
     let told_at = |second: i64| {
-        let rosters = Control::read_locks(&lab.home).unwrap().1;
+        let rosters = Control::read_rosters(&lab.home).unwrap();
         let all = reminders(&lab.home, &rosters, Timestamp::from_second(second).unwrap());
         let told = all.into_iter().find(|problem| problem.message.contains("adopt nothing more"));
         told.inspect(|told| assert!(told.hint.as_ref().is_some_and(|hint| hint.contains("trust propose"))))

@@ -1,8 +1,12 @@
 //! `status` by what is known of repositories whose branches didn't move: the same as where each of them is read.
 #![allow(clippy::disallowed_methods, reason = "test data needs no syncing")]
 
+use std::collections::BTreeSet;
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::thread;
 
+use repo_testkit::git::git;
 use serde_json::Value;
 
 use crate::health::{lab, shown};
@@ -30,11 +34,28 @@ fn index(lab: &Lab) -> String {
     fs::read_to_string(lab.home.status_index()).unwrap_or_default()
 }
 
+/// The lines of the file, in no order.
+fn lines(text: &str) -> BTreeSet<&str> {
+    text.lines().filter(|line| !line.is_empty()).collect()
+}
+
+/// Whose lines these are.
+fn devices(text: &str) -> BTreeSet<&str> {
+    lines(text).into_iter().filter_map(|line| line.split(' ').nth(1)).collect()
+}
+
+/// Takes away what whoever opens a repository needs.
+fn take_objects(lab: &Lab) {
+    for device in ["mill-01", "mill-02", "mill-03", "mill-04"] {
+        fs::rename(lab.repo(device).join("objects"), lab.repo(device).join("away")).expect("moved");
+    }
+}
+
 /// The same fleet once so many devices are known, which they are not while they could have been touched again.
 fn known(lab: Lab, devices: usize) -> Lab {
     let is_known = || {
         all(&lab);
-        index(&lab).matches("\"device\"").count() >= devices
+        lines(&index(&lab)).len() >= devices
     };
     assert!(eventually(is_known), "{}", index(&lab));
     lab
@@ -76,9 +97,7 @@ fn what_is_known_of_a_repository_is_what_it_says_after_every_kind_of_change() {
 fn a_repository_whose_branches_did_not_move_is_not_opened() {
     let lab = known(lab(), 4);
     let before = all(&lab);
-    for device in ["mill-01", "mill-02", "mill-03", "mill-04"] {
-        fs::rename(lab.repo(device).join("objects"), lab.repo(device).join("away")).expect("moved");
-    }
+    take_objects(&lab);
     assert_eq!(all(&lab), before);
     let file = lab.home.status_index();
     fs::remove_file(&file).expect("removed");
@@ -110,4 +129,91 @@ fn what_is_damaged_or_of_somebody_else_counts_as_none_and_is_made_anew() {
     fs::remove_file(lab.home.status_index()).expect("removed");
     fs::create_dir(lab.home.status_index()).expect("made");
     assert_eq!(all(&lab), before);
+}
+
+#[test]
+fn two_processes_at_once_say_the_same_and_what_both_keep_counts() {
+    let lab = known(lab(), 4);
+    let (good, before) = (index(&lab), all(&lab));
+    let (half, damaged) = good.split_at(good.rfind('\n').expect("lines"));
+    // Both make the file, both add to it, both make it anew.
+    for text in ["", half, &damaged.replace("\"", "'")] {
+        fs::write(lab.home.status_index(), text).expect("written");
+        thread::scope(|scope| {
+            let both = [(); 2].map(|()| scope.spawn(|| all(&lab)));
+            both.into_iter().for_each(|one| assert_eq!(one.join().expect("it ends"), before, "{text}"));
+        });
+        assert_eq!(devices(&index(&lab)), devices(&good), "{text}");
+    }
+    take_objects(&lab);
+    assert_eq!(all(&lab), before);
+}
+
+#[test]
+fn the_file_is_made_anew_once_most_of_it_is_old() {
+    let lab = known(lab(), 4);
+    let (good, before) = (index(&lab), all(&lab));
+    // What is old may have a mebibyte, and as much as what counts.
+    for (bytes, is_anew) in [(1 << 19, false), ((1 << 20) + 2 * good.len(), true)] {
+        let text = good.repeat(bytes / good.len() + 1);
+        fs::write(lab.home.status_index(), &text).expect("written");
+        assert_eq!(all(&lab), before);
+        assert_eq!(index(&lab) != text, is_anew, "{bytes}");
+    }
+    assert_eq!((lines(&index(&lab)), index(&lab).len()), (lines(&good), good.len()));
+}
+
+#[test]
+fn what_was_read_by_another_roster_counts_as_none() {
+    let lab = known(lab(), 4);
+    let root = lab.home.root_key().display().to_string();
+    for args in [&["propose", "--new-publisher"][..], &["sign", "--key", &root], &["publish"]] {
+        lab.run(&[&["trust"], args].concat()).good();
+    }
+    take_objects(&lab);
+    assert_eq!(all(&lab)["summary"]["health"]["doubtful"], 4);
+    assert!(index(&lab).is_empty(), "{}", index(&lab));
+}
+
+#[test]
+fn what_is_known_of_devices_files_is_what_they_say_after_every_kind_of_change() {
+    let lab = lab();
+    let all = || [all(&lab), shown(&lab, &["--group-by", "site"])["groups"].clone()];
+    let mill_03 = || lab.read("devices/mill-03.yaml");
+    all();
+    let before = fs::read(lab.home.fleet_index()).expect("kept");
+    let changes: [(&str, &dyn Fn()); 8] = [
+        ("nothing", &|| ()),
+        ("another label", &|| lab.edit("devices/mill-01.yaml", "graz", "linz")),
+        ("a policy", &|| lab.write("devices/mill-03.yaml", mill_03() + "policy: {report: 4h}\n")),
+        ("another place", &|| lab.rename("devices/mill-02.yaml", "devices/line 2/mill-02.yaml")),
+        ("an id twice", &|| lab.write("devices/again.yaml", mill_03())),
+        ("no longer twice", &|| lab.remove("devices/again.yaml")),
+        ("a file that may be run", &|| {
+            let executable = fs::Permissions::from_mode(0o755);
+            fs::set_permissions(lab.path("devices/mill-04.yaml"), executable).expect("set");
+        }),
+        ("a file that is broken", &|| lab.edit("devices/mill-01.yaml", "labels", "label")),
+    ];
+    for (what, change) in changes {
+        change();
+        lab.commit();
+        let with_new = all();
+        fs::write(lab.home.fleet_index(), &before).expect("written");
+        let with_old = all();
+        fs::remove_file(lab.home.fleet_index()).expect("removed");
+        assert_eq!((&with_new, &with_old), (&all(), &all()), "after {what}");
+    }
+}
+
+#[test]
+fn a_device_file_with_the_same_bytes_is_not_read_again() {
+    let lab = lab();
+    let before = all(&lab);
+    let blob = git(&lab.fleet, &["rev-parse", "HEAD:devices/mill-01.yaml"]);
+    lab.remove(&format!(".git/objects/{}/{}", &blob[..2], &blob[2..]));
+    assert_eq!(all(&lab), before);
+    let good = fs::read_to_string(lab.home.fleet_index()).expect("kept");
+    fs::write(lab.home.fleet_index(), good.replace("graz", "linz")).expect("written");
+    assert_ne!(all(&lab), before, "what is damaged counts as none");
 }
