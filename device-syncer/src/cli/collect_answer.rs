@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::process::ExitCode;
 use std::sync::mpsc::channel;
 
-use repo_model::text;
+use repo_model::{json, text};
 use serde_json::{Value, json};
 
 use super::diagnostics::{collect, fitting};
@@ -46,7 +46,8 @@ fn harmless(value: Value, redactor: &Redactor) -> Value {
         Value::String(text) => Value::String(text::page(&redactor.clean(&text))),
         Value::Array(all) => all.into_iter().map(|value| harmless(value, redactor)).collect(),
         Value::Object(all) => {
-            all.into_iter().map(|(key, value)| (text::line(&key), harmless(value, redactor))).collect()
+            let entries = all.into_iter().map(|(key, value)| (text::line(&key), harmless(value, redactor)));
+            json::object(entries).into()
         }
         other => other,
     }

@@ -58,7 +58,7 @@ pub fn resolve(desired: &Desired, values: &DeviceValues<'_>) -> Vec<DesiredDeplo
             Some(resolve_deployment(*id, document, desired.envelope.deployments.get(id)?, values))
         })
         .collect();
-    all.sort_by(|a, b| a.name.cmp(&b.name));
+    all.sort_unstable_by(|a, b| a.name.cmp(&b.name));
     in_order(all, |one| &one.name, |one| &one.depends_on)
 }
 

@@ -19,7 +19,7 @@ impl Redactor {
     pub fn new<'a>(values: impl IntoIterator<Item = &'a str>) -> Self {
         let mut needles: Vec<String> = values.into_iter().flat_map(forms).filter(|form| !form.is_empty()).collect();
         // The longest first, so that no part of one is left over.
-        needles.sort_by_key(|needle| std::cmp::Reverse(needle.len()));
+        needles.sort_unstable_by_key(|needle| std::cmp::Reverse(needle.len()));
         needles.dedup();
         Self { needles }
     }

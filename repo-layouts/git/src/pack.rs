@@ -82,7 +82,7 @@ impl<W: Write> PackWriter<W> {
         let checksum = finish(self.hash)?;
         self.out.write_all(checksum.as_slice())?;
         self.out.flush()?;
-        self.entries.sort_by_key(|entry| entry.id);
+        self.entries.sort_unstable_by_key(|entry| entry.id);
         Ok((self.out, FinishedPack { checksum, entries: self.entries.into_boxed_slice() }))
     }
 

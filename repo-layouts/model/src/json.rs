@@ -5,6 +5,7 @@ use std::fmt;
 
 use serde::de::{DeserializeOwned, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 
 /// The largest integer that every JSON reader keeps: 2^53−1 (RFC 8259, section 6).
 pub const MAX_INTEGER: u64 = (1 << 53) - 1;
@@ -17,6 +18,14 @@ pub fn to_bytes(value: &impl Serialize) -> Vec<u8> {
     let mut bytes = canonical(value);
     bytes.push(b'\n');
     bytes
+}
+
+/// The object of these entries; of two with the same key the later one stays. It is to `collect` what
+/// [`IntoMap`](crate::IntoMap) is for maps.
+pub fn object(entries: impl IntoIterator<Item = (String, Value)>) -> Map<String, Value> {
+    let mut object = Map::new();
+    object.extend(entries);
+    object
 }
 
 /// The RFC 8785 bytes themselves, as digests of values use them.

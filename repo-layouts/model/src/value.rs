@@ -187,7 +187,7 @@ impl Param {
 /// `namespace` is there for helm only, and `params` are sorted by their UTF-8 bytes.
 pub fn input_digest(kind: &str, name: &str, namespace: Option<&str>, content: Digest, params: &[Param]) -> Digest {
     let mut params: Vec<_> = params.iter().map(|p| (&p.pointer, &p.tag, &p.text)).collect();
-    params.sort();
+    params.sort_unstable();
     let mut input = serde_json::json!({ "v": 1, "type": kind, "name": name, "content": content, "params": params });
     if let Some(namespace) = namespace {
         input["namespace"] = namespace.into();

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component as Part, Path};
 
 use repo_artifacts::Archive;
-use repo_model::{Digest, IntoMap, IntoSet};
+use repo_model::{Digest, IntoMap, IntoSet, json};
 use serde_json::{Map, Value};
 
 use super::files;
@@ -189,7 +189,8 @@ fn each_text(value: &mut Value, names_too: bool, change: &dyn Fn(&str) -> String
         Value::Object(map) => {
             map.values_mut().for_each(|value| each_text(value, names_too, change));
             if names_too {
-                *map = std::mem::take(map).into_iter().map(|(name, value)| (change(&name), value)).collect();
+                let entries = std::mem::take(map).into_iter();
+                *map = json::object(entries.map(|(name, value)| (change(&name), value)));
             }
         }
         _ => {}

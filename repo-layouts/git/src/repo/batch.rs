@@ -211,7 +211,7 @@ impl Batch<'_> {
             }
             rest = &rest[taken..];
         }
-        tree.entries.sort();
+        tree.entries.sort_unstable();
         let mut data = Vec::new();
         tree.write_to(&mut data).map_err(|source| BatchError::Hash(source.into()))?;
         self.keep(Kind::Tree, data)
@@ -369,7 +369,7 @@ fn write_directory(files: &[(&str, &[u8])], prefix: usize, sink: &mut Sink<'_>) 
         tree.entries.push(Entry { mode: mode.into(), filename: name.into(), oid });
         rest = &rest[taken..];
     }
-    tree.entries.sort();
+    tree.entries.sort_unstable();
     let mut data = Vec::new();
     tree.write_to(&mut data).map_err(|source| BatchError::Hash(source.into()))?;
     sink(Kind::Tree, data)
