@@ -85,6 +85,11 @@ fn curl(site: &Site, login: Option<&Login>, args: &[&str], path: &str) -> (u16, 
     (status.parse().unwrap(), kind.to_owned(), body.to_owned())
 }
 
+/// What is said while something takes long depends on how busy the machine is.
+fn without_progress(notes: &str) -> Vec<&str> {
+    notes.lines().filter(|line| !line.starts_with("compared ")).collect()
+}
+
 #[test]
 fn a_clone_elsewhere_asks_its_host_and_prints_what_is_printed_beside_the_home() {
     let there = Elsewhere::new();
@@ -116,7 +121,7 @@ fn a_clone_elsewhere_asks_its_host_and_prints_what_is_printed_beside_the_home() 
         let (ran, beside) = (there.run(args), there.site.lab.run(args));
         assert_eq!((ran.code, &ran.out), (beside.code, &beside.out), "{args:?}: {}{}", ran.err, beside.err);
         let notes = ran.err.strip_prefix(&asked).unwrap_or_else(|| panic!("{args:?}: {}", ran.err));
-        assert_eq!(notes, beside.err, "{args:?}");
+        assert_eq!(without_progress(notes), without_progress(&beside.err), "{args:?}");
     }
     let said = there.run(&["status", "--watch"]).failed(1);
     assert!(said.contains("`--watch` isn't answered by a host"), "{said}");
