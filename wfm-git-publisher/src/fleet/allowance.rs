@@ -7,12 +7,12 @@ use repo_model::yaml::{Field, Reader};
 use repo_model::{DeploymentName, DeviceId, IntoMap};
 use serde::Serialize;
 
-use super::file::{Decoded, Role, SourceFile, decode};
+use super::file::{Role, SourceFile, decode};
 
 /// What a person lets pass.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Allowance {
-    /// Why, for auditors.
+    /// What the person gave as the reason, for auditors; absent where a file that was written by hand has none.
     pub reason: Option<String>,
     pub devices: BTreeMap<DeviceId, AllowedOnDevice>,
 }
@@ -54,10 +54,7 @@ pub fn read_allowance(file: &SourceFile) -> Result<Allowance, Problems> {
 }
 
 fn read(file: &SourceFile, problems: &mut Problems) -> Option<Allowance> {
-    match decode::<String, _>(file, problems, document) {
-        Decoded::Good(allowance) => Some(allowance),
-        _ => None,
-    }
+    decode::<String, _>(file, problems, document).good()
 }
 
 fn document(reader: &mut Reader<'_>) -> Option<Allowance> {

@@ -126,6 +126,13 @@ pub(super) enum Decoded<I, T> {
     Unidentified,
 }
 
+impl<I, T> Decoded<I, T> {
+    /// The value, where nothing is wrong with the file.
+    pub(super) fn good(self) -> Option<T> {
+        if let Self::Good(value) = self { Some(value) } else { None }
+    }
+}
+
 /// Reads one of the fleet's own files. `id` tells whose file it is, even where the rest can't be read.
 pub(super) fn decode<I: FromStr, T>(
     file: &SourceFile,

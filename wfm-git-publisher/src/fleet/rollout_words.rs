@@ -8,7 +8,7 @@ use repo_model::yaml::{Field, Reader, Value};
 
 use serde::Serialize;
 
-use super::file::{Decoded, Role, SourceFile, decode};
+use super::file::{Role, SourceFile, decode};
 
 /// What persons said of one rollout.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
@@ -80,10 +80,7 @@ pub fn read_rollout(file: &SourceFile) -> Result<RolloutWords, Problems> {
 }
 
 fn read(file: &SourceFile, problems: &mut Problems) -> Option<RolloutWords> {
-    match decode::<String, _>(file, problems, document) {
-        Decoded::Good(words) => Some(words),
-        _ => None,
-    }
+    decode::<String, _>(file, problems, document).good()
 }
 
 fn document(reader: &mut Reader<'_>) -> Option<RolloutWords> {

@@ -8,7 +8,7 @@ use repo_model::value::ParamValue;
 use repo_model::yaml::{Field, Reader};
 
 use super::SETTINGS;
-use super::file::{Decoded, Role, SourceFile, decode, refuse_unbuilt};
+use super::file::{Role, SourceFile, decode, refuse_unbuilt};
 use super::group::Group;
 use super::guards::Guards;
 use super::images::ImageSettings;
@@ -45,10 +45,7 @@ pub(super) fn read(files: &[&SourceFile], problems: &mut Problems) -> Option<Set
         problems.push(problem.hint("this isn't a fleet repository, or the commit has no fleet in it: see `init`"));
         return None;
     };
-    match decode::<FleetId, _>(file, problems, document) {
-        Decoded::Good(settings) => Some(settings),
-        _ => None,
-    }
+    decode::<FleetId, _>(file, problems, document).good()
 }
 
 fn document(reader: &mut Reader<'_>) -> Option<Settings> {

@@ -9,7 +9,7 @@ use repo_model::yaml::{Field, Reader};
 use repo_model::{DeviceId, KeyText};
 
 use super::enrolled_by::is_token_name;
-use super::file::{Decoded, Role, SourceFile, decode};
+use super::file::{Role, SourceFile, decode};
 use super::labels;
 
 /// The most devices that one token is for.
@@ -71,10 +71,7 @@ fn read(file: &SourceFile, problems: &mut Problems) -> Option<Token> {
         problems.push(Problem::error(&file.path, "has a name that no token can have").hint(hint));
         return None;
     }
-    match decode::<String, _>(file, problems, |reader| document(&file.path, name, reader)) {
-        Decoded::Good(token) => Some(token),
-        _ => None,
-    }
+    decode::<String, _>(file, problems, |reader| document(&file.path, name, reader)).good()
 }
 
 fn document(file: &str, name: &str, reader: &mut Reader<'_>) -> Option<Token> {
