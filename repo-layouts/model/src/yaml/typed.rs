@@ -5,8 +5,7 @@ use std::slice::Iter;
 
 use serde::de::value::{MapAccessDeserializer, StrDeserializer};
 use serde::de::{
-    DeserializeOwned, DeserializeSeed, Deserializer, Error, Expected, IntoDeserializer, MapAccess, SeqAccess,
-    Unexpected, Visitor,
+    DeserializeOwned, DeserializeSeed, Deserializer, Error, Expected, MapAccess, SeqAccess, Unexpected, Visitor,
 };
 use serde::forward_to_deserialize_any;
 
@@ -47,17 +46,10 @@ struct Unfit {
 }
 
 impl Unfit {
-    /// The same within the value of this key.
-    fn of_key(self, name: &Node) -> Self {
+    /// The same within the value of a key, or within an item as `[0]`, which stands there.
+    fn within(self, part: &str, span: Span) -> Self {
         let dot = if self.key.is_empty() || self.key.starts_with('[') { "" } else { "." };
-        let key = format!("{}{dot}{}", name.text().unwrap_or_default(), self.key);
-        Self { key, span: self.span.or(Some(name.span)), ..self }
-    }
-
-    /// The same within the item at this place, from 0.
-    fn of_item(self, index: usize, item: &Node) -> Self {
-        let dot = if self.key.is_empty() || self.key.starts_with('[') { "" } else { "." };
-        Self { key: format!("[{index}]{dot}{}", self.key), span: self.span.or(Some(item.span)), ..self }
+        Self { key: format!("{part}{dot}{}", self.key), span: self.span.or(Some(span)), ..self }
     }
 }
 
@@ -188,7 +180,7 @@ impl<'de> SeqAccess<'de> for Items<'de> {
         let Some(item) = self.items.next() else { return Ok(None) };
         let index = self.index;
         self.index += 1;
-        seed.deserialize(Reading(item)).map(Some).map_err(|unfit| unfit.of_item(index, item))
+        seed.deserialize(Reading(item)).map(Some).map_err(|unfit| unfit.within(&format!("[{index}]"), item.span))
     }
 }
 
@@ -205,13 +197,14 @@ impl<'de> MapAccess<'de> for Entries<'de> {
         self.entry = self.entries.next();
         let Some((name, _)) = self.entry else { return Ok(None) };
         // Whatever else it could be: a key is text.
-        let key: StrDeserializer<'_, Unfit> = name.text().unwrap_or_default().into_deserializer();
-        seed.deserialize(key).map(Some).map_err(|unfit| unfit.of_key(name))
+        let key = name.text().unwrap_or_default();
+        seed.deserialize(StrDeserializer::new(key)).map(Some).map_err(|unfit: Unfit| unfit.within(key, name.span))
     }
 
     fn next_value_seed<V: DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value, Unfit> {
         let Some((name, value)) = self.entry else { return Err(Error::custom("a value was asked for without a key")) };
-        seed.deserialize(Reading(value)).map_err(|unfit| unfit.of_key(name))
+        let key = name.text().unwrap_or_default();
+        seed.deserialize(Reading(value)).map_err(|unfit| unfit.within(key, name.span))
     }
 }
 
