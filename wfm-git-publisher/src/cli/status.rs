@@ -40,7 +40,8 @@ use crate::status::{DeviceStatus, Membership, SiteStatus, Summary, UNREACHABLE, 
 /// HEALTH is the first of these that is so: doubtful (can't be believed or read), unknown (never said anything), offline (said
 /// nothing for longer than it may), failed, crash-looping (ends, and is started again, again and again), degraded (installed, and
 /// doesn't run well), not-publishable, suspended, held (by its site), waiting (for its time, a person or another deployment),
-/// updating, ready. A device is what the worst of its deployments is. A line below sums up all devices that were asked for, whichever are shown:
+/// updating, ready. A device is what the worst of its deployments is. A line below sums up all devices that were asked for,
+/// whichever are shown:
 ///
 ///   wfm-git-publisher status --failed
 ///   wfm-git-publisher status -l site=graz --stale
