@@ -8,7 +8,7 @@ use repo_model::{ComponentName, DeploymentId, Digest, IntoSet};
 use super::failure::Failure;
 
 /// What all of a device's runtimes run of ours.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, PartialEq, Eq)]
 pub struct Observation {
     /// Projects and releases with our labels; what others run here is never in it.
     pub found: Vec<Observed>,

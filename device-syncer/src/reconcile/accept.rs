@@ -102,6 +102,14 @@ impl Found {
             || matches!(self.site, Some(Ok(Some(_))))
             || self.newer_roster.is_some()
     }
+
+    /// Whether nothing changes by it, for a device in this state that heard this before.
+    pub(super) fn is_known(&self, device_state: &DeviceState, heard: &Heard) -> bool {
+        let accepted = device_state.accepted.as_ref().map(|accepted| &accepted.commit);
+        let mut now = heard.clone();
+        now.note(self);
+        !self.brings() && self.accepted.as_ref() == accepted && now == *heard
+    }
 }
 
 /// What isn't believed is told, and the list before still counts.

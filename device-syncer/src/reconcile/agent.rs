@@ -22,13 +22,14 @@ use crate::decision::failure::is_disk_full;
 use crate::host::connection::Current;
 use crate::host::refs::{Ask, StatusTip};
 use crate::host::wait::Waiter;
+use crate::reconcile::at_rest::Rest;
 use crate::reconcile::engine_events::EngineEvents;
 use crate::reconcile::host_side::HostSide;
 use crate::reconcile::link::Link;
 use crate::reconcile::outcome::{HostAnswer, HostReport, LocalOutcome, Next, PassOutcome, Progress};
 use crate::reconcile::pass::{DeviceSide, Syncer};
 use crate::reconcile::pass_error::PassError;
-use crate::reconcile::reload::{Make, Reload};
+use crate::reconcile::reload::{Changed, Make, Reload};
 use crate::reconcile::schedule::{Asked, Schedule, next_pass};
 use crate::reconcile::watcher::Watcher;
 use crate::state::retry_times::RetryTimes;
@@ -157,6 +158,9 @@ async fn ask_and_report(mut side: HostSide, both: &Both, mut stop: Stop) -> (Hos
         let (link, answer);
         link = Arc::clone(&both.link);
         (side, answer) = blocking(move || {
+            if side.is_at_rest(ask, link.seen().as_ref()) {
+                return (side, HostAnswer::NotAsked);
+            }
             let ask = side.unless_silent(ask, &link.floor());
             let answer = turn(&mut side, &link, ask);
             (side, answer)
@@ -204,6 +208,7 @@ fn turn(host: &mut HostSide, link: &Link, ask: Ask) -> HostAnswer {
     let clone = host.clone.clone();
     let _in_use = clone.take();
     host.begin();
+    let rest = Rest::begin(&host.state, &host.device.home);
     let answer = match host.ask(ask, &link.floor()) {
         Ok(found) => {
             let answer = found.as_ref().map_or(HostAnswer::NotAsked, |found| found.host);
@@ -221,9 +226,10 @@ fn turn(host: &mut HostSide, link: &Link, ask: Ask) -> HostAnswer {
         link.fail(error);
         false
     });
-    if acted && seen.is_some_and(|seen| !seen.acted) {
+    if acted && seen.as_ref().is_some_and(|seen| !seen.acted) {
         link.acted_is_reported();
     }
+    host.rest(rest, seen.as_ref(), is_told);
     link.stands(host.report(ask, is_told));
     answer
 }
@@ -240,29 +246,19 @@ async fn observe_and_reconcile(mut here: DeviceSide, make: Make, both: &Both, mu
         tracing::debug!("a pass begins");
         let began = Instant::now();
         both.alive(Side::Device, HANGS);
-        let changed;
-        (here, reload, changed) = blocking(move || {
-            let changed = reload.refresh(&mut here);
-            (here, reload, changed)
-        })
-        .await;
-        if changed.settings {
-            watcher = Watcher::watch(&here.device.home, &here.device.settings.host);
-            both.link.follow(here.device.clone());
-        }
-        if changed.runtimes {
-            engine = EngineEvents::listen(&here.reconciler.runtimes);
-        }
         let (link, hurry) = (Arc::clone(&both.link), here.reconciler.observer.hurry());
-        let result;
+        let (changed, passed);
         let pass = blocking(move || {
-            let found = link.found().transpose();
-            let result = here.pass(found, is_waited_for, &|| (!link.has_found()).then(|| link.pushed()));
-            (here, result)
+            let changed = reload.refresh(&mut here);
+            let passed = (changed == Changed::default()).then(|| {
+                let found = link.found().transpose();
+                here.pass(found, is_waited_for, &|| (!link.has_found()).then(|| link.pushed()))
+            });
+            (here, reload, changed, passed)
         });
         tokio::pin!(pass);
         is_waited_for = false;
-        (here, result) = loop {
+        (here, reload, changed, passed) = loop {
             tokio::select! {
                 passed = &mut pass => break passed,
                 () = wanted(&both.link, &mut watcher, &mut engine, &ended, &mut stop), if !is_waited_for => {
@@ -270,6 +266,18 @@ async fn observe_and_reconcile(mut here: DeviceSide, make: Make, both: &Both, mu
                     hurry.say();
                 }
             }
+        };
+        if changed.settings {
+            watcher = Watcher::watch(&here.device.home, &here.device.settings.host);
+            both.link.follow(here.device.clone());
+        }
+        if changed.runtimes {
+            engine = EngineEvents::listen(&here.reconciler.runtimes);
+        }
+        let Some(result) = passed else {
+            // One follows at once that goes by what is new.
+            is_waited_for = true;
+            continue;
         };
         both.link.pass_ended();
         let result = result.map(|(local, seen)| {

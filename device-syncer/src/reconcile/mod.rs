@@ -8,6 +8,8 @@ pub mod agent;
 mod announce;
 /// Answers what the fleet asks for.
 pub mod answers;
+/// Whether a pass or turn need only look.
+mod at_rest;
 /// Which work of a plan may begin now.
 mod choose;
 /// Values that stay on the device.

@@ -78,6 +78,8 @@ pub(super) struct Answers {
     pub(super) shown: Observation,
     /// What was at work since before that.
     pub(super) at_work: AtWork,
+    /// Something waits for this pass by now.
+    pub(super) is_waited_for: bool,
 }
 
 /// Says to the pass that is under way that something waits for it.
@@ -198,7 +200,7 @@ impl Observer {
             }
             shown.add(kind, last.cloned().unwrap_or_else(none));
         }
-        Answers { now, shown, at_work }
+        Answers { now, shown, at_work, is_waited_for }
     }
 
     fn ask(&mut self, runtimes: &Arc<DeviceRuntimes>, kind: ProfileType, at_work: AtWork, wants_facts: bool) {

@@ -144,6 +144,12 @@ impl LocalOutcome {
         }
     }
 
+    /// Whether nothing is left to do, nothing in the way and nothing worth knowing.
+    pub(super) fn is_at_rest(&self) -> bool {
+        let is_over = self.done.up_to_date && !self.done.acted && !self.is_outdated;
+        is_over && self.is_clear && self.problems.is_empty() && self.not_ready.is_empty()
+    }
+
     /// The same, with what the host knows of it.
     pub(super) fn with(self, host: &HostReport) -> PassOutcome {
         let Self { done, is_clear, just_began, mut problems, not_ready, poll, .. } = self;

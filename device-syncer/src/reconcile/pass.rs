@@ -23,12 +23,14 @@ use crate::decision::ask::{self, Asked, Task};
 use crate::decision::device_state::{Accepted, DeviceState};
 use crate::decision::failure::is_disk_full;
 use crate::decision::health::{self, NotReady};
+use crate::decision::observation::Observation;
 use crate::decision::{backoff, conditions};
 use crate::host::client::HostClient;
 use crate::host::connection::{Current, HostClock};
 use crate::host::refs::{Ask, StatusTip};
 use crate::reconcile::accept::{Acceptance, Found, Heard};
 use crate::reconcile::answers::Answers;
+use crate::reconcile::at_rest::Rest;
 use crate::reconcile::encrypted;
 use crate::reconcile::host_side::{CloneInUse, HostSide, Seen};
 use crate::reconcile::outcome::{HostAnswer, LocalOutcome, PassOutcome};
@@ -84,6 +86,16 @@ pub struct DeviceSide {
     answers: Answers,
     /// The clone is to be mended as soon as nobody else is at work in it.
     is_mended_later: bool,
+    /// What the newest pass in full left, if nothing was left to do.
+    pub(super) at_rest: Option<PassAtRest>,
+}
+
+/// A pass that changed nothing, and left nothing to do.
+#[derive(Debug)]
+pub(super) struct PassAtRest {
+    rest: Rest,
+    local: LocalOutcome,
+    observation: Arc<Observation>,
 }
 
 impl Syncer {
@@ -116,6 +128,7 @@ impl Syncer {
             clone,
             answers,
             is_mended_later,
+            at_rest: None,
         };
         Self { host, here }
     }
@@ -190,9 +203,15 @@ impl DeviceSide {
     pub(super) fn pass(
         &mut self,
         found: Result<Option<Found>, PassError>,
-        is_waited_for: bool,
+        mut is_waited_for: bool,
         pushed: &dyn Fn() -> Option<StatusTip>,
     ) -> Result<(LocalOutcome, Option<Seen>), PassError> {
+        let rest = Rest::begin(&self.state, &self.device.home);
+        if let Ok(found) = &found
+            && let Some((local, seen)) = self.look(found.as_ref(), &mut is_waited_for)
+        {
+            return Ok((local, Some(seen)));
+        }
         let mut result = found.and_then(|found| self.make_pass(found, is_waited_for));
         if self.is_mended_later || self.is_to_be_mended(result.as_ref().err()) {
             let clone = self.clone.clone();
@@ -220,7 +239,41 @@ impl DeviceSide {
         {
             self.consolidate(pushed)?;
         }
+        if let Ok((local, Some(seen))) = &result {
+            self.rest(rest, local, seen);
+        }
         result
+    }
+
+    /// Notes what a pass came to that began then, if nothing is left to do.
+    fn rest(&mut self, rest: Rest, local: &LocalOutcome, seen: &Seen) {
+        let is_over = local.is_at_rest() && !self.answers.is_at_work() && self.due(rest.since).is_none();
+        let is_seen = seen.observation.unreachable.is_empty() && !seen.acted;
+        self.at_rest = (is_over && is_seen).then(|| PassAtRest {
+            rest,
+            local: local.clone(),
+            observation: Arc::clone(&seen.observation),
+        });
+    }
+
+    /// What a pass comes to if all is as the one before left it; `None` where it has to be made in full. Something may wait for it
+    /// by then.
+    fn look(&mut self, found: Option<&Found>, is_waited_for: &mut bool) -> Option<(LocalOutcome, Seen)> {
+        let mut before = self.at_rest.take().filter(|_| !*is_waited_for)?;
+        let is_known = |found: &Found| found.is_known(&self.state.lock().store.device_state, &self.heard);
+        if !found.is_none_or(is_known) || !before.rest.goes_on(&self.state, &self.device.home) {
+            return None;
+        }
+        let answers = self.reconciler.observe_at_rest()?;
+        *is_waited_for = answers.is_waited_for;
+        if answers.now != *before.observation {
+            return None;
+        }
+        tracing::debug!("all is as the newest pass in full left it");
+        let seen = Seen { observation: Arc::clone(&before.observation), acted: false, is_soon: false };
+        let local = before.local.clone();
+        self.at_rest = Some(before);
+        Some((local, seen))
     }
 
     fn note_failure<T>(&mut self, result: &Result<T, PassError>) {

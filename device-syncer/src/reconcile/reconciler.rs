@@ -105,7 +105,7 @@ impl Reconciler {
             self.observer.ask_anew();
         }
         let answers = self.observer.observe(&self.runtimes, at_work, self.probe.is_due(), is_waited_for);
-        let Answers { now: observation, shown, at_work } = answers;
+        let Answers { now: observation, shown, at_work, .. } = answers;
         let types = self.runtimes.types();
         let capabilities = capabilities(&mut self.probe, device, &types, || self.observer.facts(&types));
         let reported = capabilities.as_ref().or(pass.next.status.get(CAPABILITIES));
@@ -205,6 +205,12 @@ impl Reconciler {
             self.let_go(&kept, &done);
         }
         Ok((done, shown))
+    }
+
+    /// What the runtimes run while nothing is at work; `None` where something is, or where they are to be asked for more.
+    pub(super) fn observe_at_rest(&mut self) -> Option<Answers> {
+        let is_at_rest = !self.jobs.is_any() && !self.probe.is_due();
+        is_at_rest.then(|| self.observer.observe(&self.runtimes, AtWork::default(), false, false))
     }
 
     /// What the accepted state wants on this device, which has what it reports in `capabilities`, if anything is known of that.

@@ -108,6 +108,7 @@ impl Reload {
             let before = std::mem::replace(&mut here.reconciler.runtimes, Arc::new(runtimes));
             here.reconciler.observer.follow_others(&before);
             changed.runtimes = true;
+            here.at_rest = None;
         }
         changed
     }
@@ -115,6 +116,7 @@ impl Reload {
 
 fn put_in_force(here: &mut DeviceSide, settings: Settings) {
     let before = std::mem::replace(&mut here.device.settings, settings);
+    here.at_rest = None;
     let DeviceSide { device, reconciler, .. } = here;
     if before.boot_id_file != device.settings.boot_id_file {
         tracing::warn!("device.yaml: `bootIdFile` counts after a restart of this program");

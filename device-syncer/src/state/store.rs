@@ -221,6 +221,11 @@ impl Store {
         self.key = key;
     }
 
+    /// The commit of the device state in force; `None` before the first.
+    pub fn state_tip(&self) -> Option<CommitId> {
+        self.state
+    }
+
     /// The tip of the local `status`.
     pub fn status_tip(&self) -> Option<CommitId> {
         self.status

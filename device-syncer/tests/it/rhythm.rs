@@ -56,6 +56,15 @@ impl<'a> Running<'a> {
         self.log().matches("a pass begins").count()
     }
 
+    /// In order, whether each pass that ended before the newest began only looked.
+    fn looks(&self) -> Vec<bool> {
+        let log = self.log();
+        let passes = log.split("a pass begins").skip(1);
+        let mut looks: Vec<_> = passes.map(|pass| pass.contains("as the newest pass in full left it")).collect();
+        looks.pop();
+        looks
+    }
+
     /// The lines that a log shows where nothing is set, without their times.
     fn lines(&self) -> Vec<String> {
         let shown = |line: &&str| [" INFO ", " WARN ", "ERROR "].iter().any(|level| line.contains(level));
@@ -88,6 +97,25 @@ fn waits_that_break_off_have_a_back_off_of_their_own_and_polls_and_healing_go_on
     assert!(waits <= 6, "{waits} waits during 12 polls");
     lose_containers(&world);
     until("it is healed", || world.greetings() == ["hello"]);
+    running.end();
+}
+
+#[test]
+fn a_device_at_rest_is_looked_at_and_each_fourth_pass_is_made_in_full() {
+    let (world, _host) = at_home(waits());
+    world.settings("poll: 1s\nreport: 1h\n");
+    let running = Running::start(&world);
+    let has_begun_to_rest = || running.looks().ends_with(&[false, true]);
+    until("it rests", has_begun_to_rest);
+    until("it has rested more than once", || running.looks().iter().filter(|is_look| **is_look).count() >= 7);
+    assert!(!running.looks().windows(4).any(|four| four == [true; 4]), "{:?}", running.looks());
+    until("it rests again", has_begun_to_rest);
+    // Nobody says it, and the next pass sees it: one may have looked already.
+    let before = running.looks().len();
+    lose_containers(&world);
+    until("it is healed", || world.greetings() == ["hello"]);
+    let after = running.looks();
+    assert!(after[before..].iter().take_while(|is_look| **is_look).count() <= 1, "{after:?}");
     running.end();
 }
 
