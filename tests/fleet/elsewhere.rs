@@ -101,6 +101,36 @@ fn a_host_restored_from_an_old_backup_is_put_right_and_the_device_goes_on() {
     git::git(&remote, &["fsck", "--strict", "--full", "--no-dangling"]);
 }
 
+#[test]
+fn what_a_device_is_asked_for_reaches_it_and_is_answered_through_a_foreign_host() {
+    let host = ForeignHost::start(Options::default());
+    let site = site(&host);
+    let (fleet, device) = (&site.fleet, site.device("press-01"));
+    site.publish();
+    device.pass();
+    let answer = |number: &str, options: &[&str]| {
+        let output = fleet.try_run(&[&["device", "answers", "press-01", number], options].concat());
+        let said = [output.stdout, output.stderr].concat();
+        (output.status.code().expect("it ends"), String::from_utf8(said).expect("text"))
+    };
+    for (what, number, code, outcome) in [
+        ("retry", "1", 0, "1 (retry): done"),
+        ("diagnostics", "2", 1, "2 (diagnostics): refused"),
+        ("sync", "3", 0, "3 (sync): done"),
+    ] {
+        fleet.run(&["device", what, "press-01"]);
+        site.publish();
+        device.pass();
+        // What wasn't fetched since isn't known here.
+        let (cached, said) = answer(number, &["--cached"]);
+        assert!(cached == 1 && said.contains("hasn't answered"), "{what}: {said}");
+        let (found, said) = answer(number, &[]);
+        assert!(found == code && said.starts_with(outcome), "{what}: {said}");
+    }
+    assert_eq!(git::git(&host.repository("fleet/press-01"), &["rev-list", "--count", "heartbeat"]), "1");
+    assert_eq!(fleet.status("press-01")["doubts"], json!([]));
+}
+
 /// The key that a device signs with.
 fn key(device: &Device) -> SigningKey {
     SigningKey::load(&device.home().join("status.key")).expect("a key")
