@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 use std::str::FromStr;
 
+use clap_complete::engine::ArgValueCompleter;
 use repo_model::DeviceId;
 use serde_json::json;
 
-use super::{OutputArgs, Place, meant};
+use super::{OutputArgs, Place, completions, meant};
 use crate::error::Failure;
 use crate::fleet;
 use crate::operator::deploy::Target;
@@ -26,7 +27,7 @@ use crate::repos::work_tree;
 #[command(verbatim_doc_comment)]
 pub(super) struct LabelArgs {
     /// Devices by their ids, and labels as NAME=VALUE, or NAME- to take one away
-    #[arg(required = true, value_name = "ID|NAME=VALUE|NAME-")]
+    #[arg(required = true, value_name = "ID|NAME=VALUE|NAME-", add = ArgValueCompleter::new(completions::devices))]
     words: Vec<String>,
 
     /// All devices with these labels, as site=graz,line in (1,2)

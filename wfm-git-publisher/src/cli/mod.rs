@@ -11,6 +11,7 @@ mod ask;
 mod asked;
 mod audit;
 mod backup;
+mod completions;
 mod deploy;
 mod deployment;
 mod device;
@@ -149,14 +150,7 @@ enum Command {
     #[command(subcommand)]
     Trust(trust::Command),
     Schema(schema::Args),
-    /// Prints a completion script for a shell
-    ///
-    ///   source <(wfm-git-publisher completions bash)
-    #[command(verbatim_doc_comment)]
-    Completions {
-        /// The shell that is to complete commands
-        shell: clap_complete::Shell,
-    },
+    Completions(completions::Args),
 }
 
 /// The options of commands that judge the fleet at one commit.
@@ -239,7 +233,7 @@ struct RegistryArgs {
 
 /// Runs the program; the exit code is its result.
 pub fn main() -> ExitCode {
-    if let Some(code) = hook::called().or_else(ssh::called).or_else(answer::called) {
+    if let Some(code) = hook::called().or_else(ssh::called).or_else(answer::called).or_else(completions::called) {
         return code;
     }
     let matches = command().get_matches();
@@ -326,10 +320,7 @@ fn run(args: Args) -> Result<u8, Failure> {
         Command::Signers(command) => signers::run(&place, &command),
         Command::Trust(command) => trust::run(&place, command),
         Command::Schema(args) => schema::run(&place, &args),
-        Command::Completions { shell } => {
-            clap_complete::generate(shell, &mut command(), "wfm-git-publisher", &mut std::io::stdout());
-            Ok(0)
-        }
+        Command::Completions(args) => completions::run(&args),
     }
 }
 

@@ -255,6 +255,12 @@ pub fn device_files(files: &[SourceFile]) -> Vec<(DeviceId, String)> {
     ids.filter_map(|file| Some((file.id()?, file.path.clone()))).collect()
 }
 
+/// The names of the deployments, also where the rest of their files can't be used.
+pub fn deployment_names(files: &[SourceFile]) -> Vec<DeploymentName> {
+    let all = files.iter().filter(|file| file::Role::of(&file.path) == Some(file::Role::Deployment));
+    all.filter_map(SourceFile::id).collect()
+}
+
 /// The file of a deployment, also where the rest of it can't be used.
 pub fn deployment_file(files: &[SourceFile], id: &DeploymentName) -> Option<String> {
     let mut all = files.iter().filter(|file| file::Role::of(&file.path) == Some(file::Role::Deployment));

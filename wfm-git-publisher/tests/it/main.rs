@@ -14,6 +14,7 @@ mod catalogue;
 mod charts;
 mod cli;
 mod clocks;
+mod completions;
 mod crash;
 mod damage;
 mod deploy;
