@@ -81,6 +81,13 @@ impl Repo {
     }
 }
 
+/// Where the ref stands by the head that these bytes begin with, and what comes after that.
+#[cfg(feature = "fuzz")]
+pub(super) fn fuzz<'a>(mut bytes: &'a [u8], name: &str) -> Option<(CommitId, &'a [u8])> {
+    let tip = head(&mut bytes, name).ok()?.ok()?;
+    Some((tip, bytes))
+}
+
 /// Reads the lines before the pack; the error inside is what else it is.
 fn head(file: &mut impl BufRead, name: &str) -> io::Result<Result<CommitId, &'static str>> {
     if line(file)? != SIGNATURE {

@@ -2,8 +2,8 @@
 
 use super::advertisement::{Advertisement, read_ls_refs};
 use super::incoming::Incoming;
-use super::{FetchError, FetchLimits, Fetched, receive_pack};
-use crate::Repo;
+use super::{FetchError, FetchLimits, Fetched, bundle, receive_pack};
+use crate::{CommitId, Repo};
 
 /// Bytes in the place of everything that a host says of its refs and of a push.
 pub fn answers(bytes: &[u8]) {
@@ -32,4 +32,9 @@ pub fn sealed(bytes: &[u8]) -> Vec<u8> {
 /// Bytes in the place of a pack.
 pub fn pack(into: &Repo, bytes: &[u8], limits: &FetchLimits) -> Result<Fetched, FetchError> {
     Incoming::take(into, limits, &mut &*bytes, &[])
+}
+
+/// Bytes in the place of a bundle of this ref alone: where that stands, and the bytes in the place of its pack.
+pub fn bundled<'a>(bytes: &'a [u8], name: &str) -> Option<(CommitId, &'a [u8])> {
+    bundle::fuzz(bytes, name)
 }
