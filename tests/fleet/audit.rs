@@ -18,9 +18,14 @@ pub(crate) fn report(fleet: &Fleet) -> String {
 
 /// The findings of an audit of all repositories, by somebody who has nothing but them and a digest.
 pub(crate) fn findings(fleet: &Fleet) -> Vec<String> {
+    findings_by(fleet, &[])
+}
+
+/// The same of an auditor who was given more, as these options name it.
+pub(crate) fn findings_by(fleet: &Fleet, more: &[&str]) -> Vec<String> {
     let roster = git::show(&fleet.control(), "control", "trust/1.json").expect("a roster");
     let mut audit = publisher();
-    audit.args(["audit", "--output", "json", "--roster", &Digest::of(&roster).to_string()]);
+    audit.args(["audit", "--output", "json", "--roster", &Digest::of(&roster).to_string()]).args(more);
     let output = audit.arg(fleet.home().join("devices")).current_dir("/").output().expect("it runs");
     let said: Value = serde_json::from_slice(&output.stdout)
         .unwrap_or_else(|_| panic!("{}", String::from_utf8_lossy(&output.stderr)));

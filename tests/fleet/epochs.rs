@@ -43,7 +43,7 @@ fn once(device: &Device, commits: usize) {
 }
 
 /// Publishes and applies so many greetings.
-fn greet(site: (&Fleet, &Device), commits: usize, greetings: u32) {
+pub(crate) fn greet(site: (&Fleet, &Device), commits: usize, greetings: u32) {
     let (fleet, device) = site;
     for number in 0..greetings {
         let text = fleet.read(DEPLOYMENT);

@@ -4,6 +4,7 @@
 mod account_crash;
 mod account_secrets;
 mod alternate;
+mod archive_crash;
 mod asks;
 mod audit;
 mod backup;
