@@ -5,6 +5,7 @@ use repo_testkit::fleet::{DEPLOYMENT, DEVICES, Fleet};
 use repo_testkit::{copy, git, publisher};
 use serde_json::Value;
 
+use crate::hosted::ID;
 use crate::site::Site;
 
 /// What the report of all repositories says, as Markdown.
@@ -75,4 +76,49 @@ fn what_both_programs_write_is_clean_from_the_first_commit_on() {
     git::git(&repository, &["update-ref", "refs/heads/status", &unsigned]);
     let found = findings(fleet);
     assert!(found.iter().any(|one| one.contains("signature-invalid")), "{found:?}");
+}
+
+/// Whether a section of the report has a row with these words.
+fn has(page: &str, title: &str, words: &str) -> bool {
+    let section = page.split(&format!("\n## {title}\n")).nth(1).expect("a section");
+    section.split("\n## ").next().is_some_and(|rows| rows.contains(words))
+}
+
+#[test]
+fn a_report_has_what_was_held_failed_drifted_and_was_replaced_as_the_device_said_it() {
+    let site = Site::new(&[ID]);
+    let (fleet, device) = (&site.fleet, site.device(ID));
+    device.set("gates", "{drift: report}");
+    site.publish();
+    device.pass();
+    assert!(device.syncer(&["hold", "--by", "j.doe", "--why", "line 2 is being set up"]).status.success());
+    fleet.change(DEPLOYMENT, "hello from the press", "servus");
+    site.publish();
+    device.syncer(&["once"]);
+    assert!(device.syncer(&["release"]).status.success());
+    std::fs::write(device.docker_dir().join("knobs/fail-up"), "no such luck\n").expect("written");
+    device.syncer(&["once"]);
+    assert!(device.syncer(&["retry"]).status.success());
+    device.pass();
+    // All that runs is gone, and then somebody else's word is in the place of the device's.
+    let state = device.docker_dir().join("state.json");
+    let mut docker: Value = serde_json::from_slice(&std::fs::read(&state).expect("there")).expect("JSON");
+    docker["containers"] = serde_json::json!({});
+    std::fs::write(&state, docker.to_string()).expect("written");
+    device.syncer(&["once"]);
+    let repository = fleet.repository(ID);
+    let unsigned = git::git(&repository, &["commit-tree", "-m", "x", "status^{tree}"]);
+    git::git(&repository, &["update-ref", "refs/heads/status", &unsigned]);
+    device.syncer(&["once"]);
+    let page = report(fleet);
+    for (title, words) in [
+        ("Failures, waits and drift", "| press-01 | hello of hello is pending | held |"),
+        ("Failures, waits and drift", "| press-01 | hello of hello is failed | compose-failed |"),
+        ("Failures, waits and drift", "| press-01 | hello of hello is pending | drifted |"),
+        ("Conditions and security events", "| press-01 | SecurityEvent: StatusReplaced |"),
+        ("Holds and other gates", "| press-01 | everything: held by j.doe | line 2 is being set up |"),
+    ] {
+        assert!(has(&page, title, words), "{title}: {words}\n{page}");
+    }
+    assert_eq!(findings(fleet), [""; 0]);
 }
