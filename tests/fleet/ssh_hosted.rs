@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::audit::findings;
+use crate::clocks::{drill, lay_out};
 use crate::installed::Installed;
 use crate::site::registry_name;
 use crate::ssh_faults::Server;
@@ -338,4 +339,30 @@ fn a_device_at_work_gets_new_keys_to_sign_and_to_ask_with_and_the_old_ones_let_n
     assert_eq!(thief.syncer(&["once"]).status.code(), Some(1));
     let trouble = std::fs::read_to_string(thief.home().join("contact.json")).expect("it can't ask");
     assert!(trouble.contains("SshKeyRefused"), "{trouble}");
+}
+
+#[test]
+fn the_drill_for_the_hosts_ssh_key() {
+    let mut hosted = HostedOverSsh::new();
+    hosted.start_host();
+    hosted.comes_to("hello from the press");
+    let (dir, key) = (hosted.dir.path(), hosted.host_key_file());
+    let old = std::fs::read(&key).expect("a key");
+    let stick = dir.join("stick");
+    std::fs::create_dir(&stick).expect("made");
+    lay_out(dir, &hosted.fleet, &hosted.device);
+    hosted.fleet.run(&["trust", "offline", &stick.display().to_string()]);
+    drill("ssh-host-key.md", dir);
+    hosted.fleet.change("deployments/hello.yaml", "hello from the press", "by the new key");
+    hosted.comes_to("by the new key");
+    let new = std::fs::read(&key).expect("a key");
+    assert_ne!(new, old);
+    // Whoever has the old key is no host of this device's any more.
+    let show = |bytes: &[u8]| repo_git::durable::replace_file(&key, bytes, 0o600).expect("written");
+    show(&old);
+    assert_eq!(hosted.device.syncer(&["once"]).status.code(), Some(1));
+    assert_eq!(hosted.trouble().as_deref(), Some("Stalled SshHostKeyChanged"));
+    assert!(hosted.runs("by the new key"), "what runs keeps running");
+    show(&new);
+    hosted.until("it is asked again", |hosted| hosted.device.syncer(&["once"]).status.success());
 }
