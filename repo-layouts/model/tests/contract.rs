@@ -14,6 +14,8 @@ mod gate;
 mod proofs;
 #[path = "contract/reports.rs"]
 mod reports;
+#[path = "contract/rosters.rs"]
+mod rosters;
 #[path = "contract/site.rs"]
 mod site;
 #[path = "contract/words.rs"]
@@ -332,6 +334,7 @@ fn golden_vectors_for_other_implementations() {
         ("documents.json", documents),
         ("gate.json", gate::vectors(&gate_base())),
         ("join.json", join()),
+        ("rosters.json", rosters::vectors()),
         ("site.json", site::vectors(&site_list(), &change())),
         ("enrolment.json", enrolment::vectors(&join()["join"])),
     ];
