@@ -7,9 +7,10 @@ use std::process::{Command, Output};
 use repo_testkit::device::Device;
 use repo_testkit::fleet::{DEPLOYMENT, Fleet};
 use repo_testkit::ports::free_port;
+use repo_testkit::ssh_key::keygen;
 use tempfile::TempDir;
 
-use crate::clocks::{drill, forge, lay_out};
+use crate::clocks::{drill, forge, lay_out, with_clock};
 use crate::hosted::{Hosted, ID, read};
 use crate::site::registry_name;
 
@@ -141,6 +142,50 @@ fn a_device_that_was_away_while_the_authority_was_replaced_follows_the_rosters_a
         !hosted.device.syncer(&["once"]).status.success() && hosted.trouble().as_deref() == Some(UNKNOWN)
     });
     assert!(hosted.runs("back again") && believes(&hosted.device) == 3);
+}
+
+/// What a year brings: other roots, another key of the publisher's twice, another authority of the host, an account that ended.
+fn let_a_year_pass(hosted: &Hosted) {
+    let (fleet, new) = (&hosted.fleet, hosted.dir.path().join("root-2"));
+    keygen(&new, "ed25519", "");
+    let (new, public) = (new.display().to_string(), new.with_extension("pub").display().to_string());
+    let [root, publisher] = ["keys/root", "keys/publisher"].map(|name| fleet.home().join(name).display().to_string());
+    let next = |changes: &[&str], keys: &[&str]| {
+        fleet.run(&[&["trust", "propose"], changes].concat());
+        keys.iter().for_each(|key| drop(fleet.run(&["trust", "sign", "--key", key])));
+        fleet.run(&["trust", "publish"]);
+        fleet.run(&["publish"]);
+    };
+    let another = ["--new-publisher", "--drop-publisher", &publisher];
+    next(&[&another[..], &["--add-root", &public, "--drop-root", &root]].concat(), &[&root, &new]);
+    next(&[&another[..], &["--new-authority"]].concat(), &[&new]);
+    fleet.run(&["trust", "switch"]);
+    hosted.until("the host shows it", |hosted| curl_believes(hosted, "ca/ca.pem"));
+    next(&["--only-authority"], &[&new]);
+    let path = fleet.home().join(format!("accounts/{ID}.json"));
+    let mut account = read(&path);
+    account["secrets"][0]["created"] = "2020-01-01T00:00:00Z".into();
+    account["secrets"][0]["expires"] = "2020-01-31T00:00:00Z".into();
+    repo_git::durable::replace_file(&path, account.to_string().as_bytes(), 0o600).expect("written");
+    fleet.change(DEPLOYMENT, "hello from the press", "after a year");
+    fleet.run(&["publish"]);
+}
+
+#[test]
+fn a_device_that_was_a_year_away_comes_back_by_itself_in_1970_too_and_one_in_2099_once_its_clock_is_right() {
+    let hosted = adopted();
+    let_a_year_pass(&hosted);
+    let once = |clock: &str| with_clock(&[clock], &hosted.device.once());
+    let ahead = once("2099-01-01 00:00:00");
+    assert!(!ahead.status.success(), "{}", said(&ahead));
+    assert_eq!(hosted.trouble().as_deref(), Some("Stalled CertificateExpired"), "{}", said(&ahead));
+    assert!(hosted.runs("hello from the press"), "what runs goes on");
+    let back = once("1970-01-03 00:00:00");
+    assert!(back.status.success() && hosted.runs("after a year"), "{}", said(&back));
+    assert_eq!((believes(&hosted.device), hosted.trouble()), (4, None));
+    greet(&hosted, "on time");
+    assert_eq!(hosted.trouble(), None);
+    hosted.fleet.assert_whole(true, "after a year");
 }
 
 #[test]
