@@ -90,6 +90,11 @@ fn tell(stage: &Stage, name: &str, transitions: usize) -> Told {
     let branches = git::git(&repository, &["for-each-ref", "--format=%(refname:short)", "refs/heads/status*"]);
     let count =
         |branch: &str| git::git(&repository, &["rev-list", "--count", branch]).parse::<usize>().expect("a number");
+    // Whatever is measured, nothing of it is lost.
+    let said =
+        [&["log", "--format=%(trailers:key=State,valueonly)"], &branches.lines().collect::<Vec<_>>()[..]].concat();
+    let said = git::git(&repository, &said);
+    assert!(said.lines().filter(|line| line.contains("/* ")).count() >= told, "{name}: transitions are missing");
     Told {
         clone: disk(&clone),
         most,
