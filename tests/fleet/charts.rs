@@ -3,13 +3,14 @@
 
 use std::path::Path;
 
+use repo_model::Digest;
 use repo_testkit::cluster::{Cluster, HELM_4};
 use repo_testkit::{chart, git};
 use serde_json::{Value, json};
 
 use crate::site::{Site, registry_name};
 use repo_testkit::device::Device;
-use repo_testkit::fleet::DEPLOYMENT;
+use repo_testkit::fleet::{DEPLOYMENT, Fleet};
 use repo_testkit::{registry, text};
 
 /// Margo's example of two charts, with charts of ours; and the same as a project.
@@ -68,6 +69,27 @@ fn push_chart(path: &str) {
     chart::push(&registry(), path, "1.0.0", &chart::pack_dir(&web), None);
 }
 
+/// The chart is once in the bill of materials, by the digest of the publisher's lock, with both states of each component.
+fn assert_in_bill(fleet: &Fleet, chart: &str) {
+    let roster = git::show(&fleet.control(), "control", "trust/1.json").expect("a roster");
+    let (roster, devices) = (Digest::of(&roster).to_string(), fleet.home().join("devices").display().to_string());
+    let bill = fleet.run(&["audit", "sbom", &devices, "--roster", &roster, "--output", "json"]);
+    let bill: Value = serde_json::from_str(&bill).expect("JSON");
+    let parts = bill["components"].as_array().expect("a list").iter();
+    let charts: Vec<_> = parts.filter(|part| part["description"] == "chart").collect();
+    let envelope = git::show(&fleet.repository("press-01"), "desired", "envelope.json").expect("an envelope");
+    let envelope: Value = serde_json::from_slice(&envelope).expect("JSON");
+    let described = envelope["deployments"].as_object().and_then(|all| all.values().next()).expect("a deployment");
+    let digest = charts[0]["hashes"][0]["content"].as_str().map(|hex| format!("sha256:{hex}"));
+    assert_eq!(
+        (charts.len(), &charts[0]["name"], digest.as_deref()),
+        (1, &chart.into(), described["locks"]["services"]["content"].as_str())
+    );
+    let ran = charts[0]["properties"].as_array().expect("a list").iter().filter_map(|one| one["value"].as_str());
+    let ran: Vec<_> = ran.filter(|text| text.starts_with("press-01 orchestrator/services ")).collect();
+    assert!(ran.len() == 2 && ran.iter().any(|text| text.ends_with("/..")), "{ran:?}");
+}
+
 #[test]
 fn each_device_of_a_mixed_fleet_gets_what_it_can_run() {
     let site = Site::new(&["packer-01", "press-01"]);
@@ -118,6 +140,7 @@ fn each_device_of_a_mixed_fleet_gets_what_it_can_run() {
     site.pass();
     assert_eq!(releases(&cluster), ["database deployed 2", "services deployed 2"]);
     assert_eq!(values(&cluster, "services")["greeting"], "grüezi");
+    assert_in_bill(fleet, &chart);
     std::fs::remove_file(fleet.dir().join("deployments/orchestrator.yaml")).expect("removed");
     fleet.commit("nothing any more");
     fleet.run(&["publish", "--allow-removals"]);

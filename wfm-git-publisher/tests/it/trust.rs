@@ -325,3 +325,21 @@ fn the_root_key_goes_to_a_medium_and_the_reminders_end() {
     trust(&lab, &["publish"]).good();
     lab.publish_all();
 }
+
+#[test]
+fn the_end_of_the_publishers_key_is_told_90_days_before_and_more_urgently_30_and_7_days_before() {
+    let lab = lab();
+    for (days, told) in [
+        ("92", None),
+        ("80", Some(": 79 days are left\n")),
+        ("20", Some(": only 19 days are left\n")),
+        ("5", Some(": only 4 days are left, and devices that are away for longer than that will wait\n")),
+    ] {
+        trust(&lab, &["propose", "--not-after", days]).good();
+        sign(&lab, key(&lab, "root"));
+        trust(&lab, &["publish"]).good();
+        let said = lab.run(&["status"]).err;
+        assert!(told.is_none_or(|told| said.contains(told)), "{days}: {said}");
+        assert_eq!(said.contains("days are left"), told.is_some(), "{days}: {said}");
+    }
+}

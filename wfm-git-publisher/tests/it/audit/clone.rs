@@ -9,7 +9,8 @@ use wfm_git_host::accounts::{Role, Store};
 
 use super::honest::{DEVICES, Honest};
 use crate::host::{Login, Site};
-use crate::support::Ran;
+use crate::hosted::hosted;
+use crate::support::{Lab, Ran};
 
 /// A host of a fleet whose devices report, and an auditor at another machine.
 struct Auditor {
@@ -19,7 +20,11 @@ struct Auditor {
 
 impl Auditor {
     fn new() -> Self {
-        let site = Site::on(Honest::new().lab, "");
+        Self::of(Honest::new().lab)
+    }
+
+    fn of(lab: Lab) -> Self {
+        let site = Site::on(lab, "");
         let dir = site.lab.dir().join("auditor");
         std::fs::create_dir(&dir).unwrap();
         let auditor = Self { site, dir };
@@ -138,4 +143,18 @@ fn another_first_roster_is_never_taken_and_no_device_learns_which_others_there_a
     auditor.take(&Login { name: "nobody".to_owned(), secret: "a".repeat(43) });
     let refused = auditor.run(&[]).failed(1);
     assert!(refused.contains("401"), "{refused}");
+}
+
+#[test]
+fn where_the_fleet_is_hosted_its_repository_comes_with_the_others_and_later_what_is_new() {
+    let auditor = Auditor::of(hosted());
+    let (bare, clone) = (auditor.site.lab.home.hosted_fleet(), auditor.clones().join("fleet"));
+    assert!(auditor.run(&[]).good().contains("The fleet repository, for `audit report --fleet-clone`, is cloned."));
+    assert_eq!(refs(&clone), refs(&bare));
+    git(&bare, &["tag", "-m", "yes", "approve/somebody", "main"]);
+    auditor.run(&[]).good();
+    assert!(refs(&clone).contains("refs/tags/approve/somebody"));
+    assert!(auditor.audit().good().contains("Nothing is wrong."), "it is none of the devices' repositories");
+    let report = ["audit", "report", "clones", "--roster", "clones/roster.json", "--fleet-clone", "clones/fleet"];
+    assert!(auditor.site.lab.run_in(&auditor.dir, &report).good().contains("## Who agreed"));
 }
