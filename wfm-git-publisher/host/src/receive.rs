@@ -245,6 +245,8 @@ async fn push(host: Host, hosted: Arc<Hosted>, pusher: Pusher, pushed: Pushed) -
         if let (Ok(Policy::Device(policy)), false, true) = (&judged, full, to_status) {
             epochs::keep(&repo, &|signer| policy.allows(signer))?;
         }
+        // Before refs move, because whoever was told where they are may read that still.
+        janitor::tidy(&to.name, &repo, &lock, janitor::MAX_PACKS);
         Ok((repo, lock, spool, judged, full))
     })
     .await??;
@@ -259,13 +261,13 @@ async fn push(host: Host, hosted: Arc<Hosted>, pusher: Pusher, pushed: Pushed) -
     let report = report?;
     device.filter(|_| report.is_good()).into_iter().for_each(|device| host.publisher.pushed(device));
     let to = Arc::clone(&hosted);
-    let consolidate = tokio::task::spawn_blocking(move || -> Result<_, PushError> {
+    let sync = tokio::task::spawn_blocking(move || -> Result<_, PushError> {
         repo.sync_pushed_refs().map_err(PushError::Sync)?;
         to.read()?;
-        janitor::tidy(&to.name, &repo, &lock, janitor::MAX_PACKS);
+        drop(lock);
         Ok(())
     });
-    consolidate.await??;
+    sync.await??;
     Ok(report)
 }
 

@@ -351,14 +351,42 @@ fn replaced_heartbeats_leave_a_bounded_repository_without_what_nobody_reaches() 
     let pusher = Pusher::new();
     let first = pusher.commit("heartbeat", &[], "first");
     let here = pusher.repository().display().to_string();
+    let mut last = String::new();
     for number in 0..45 {
-        let beat = pusher.commit("heartbeat", &[], &number.to_string());
-        git::git(&pusher.clone, &["push", "-q", &here, &format!("+{beat}:refs/heads/heartbeat")]);
+        last = pusher.commit("heartbeat", &[], &number.to_string());
+        git::git(&pusher.clone, &["push", "-q", &here, &format!("+{last}:refs/heads/heartbeat")]);
     }
     pusher.accepted(&format!("+{first}:refs/heads/heartbeat"));
     let counted = pusher.site.lab.git(DEVICE, &["count-objects", "-v"]);
-    assert!(counted.contains("packs: 1\n") && counted.contains("count: 0\n"), "{counted}");
-    assert!(pusher.site.lab.git(DEVICE, &["fsck", "--unreachable", "--no-reflogs"]).is_empty());
+    assert!(counted.contains("packs: 2\n") && counted.contains("count: 0\n"), "{counted}");
+    // What this push replaced may be read still.
+    let unreachable = pusher.site.lab.git(DEVICE, &["fsck", "--unreachable", "--no-reflogs"]);
+    let commits: Vec<_> = unreachable.lines().filter(|line| line.contains(" commit ")).collect();
+    assert_eq!(commits, [format!("unreachable commit {last}")]);
+}
+
+#[test]
+fn who_began_to_read_before_a_push_gets_what_it_was_told_though_that_push_makes_packs_one() {
+    let pusher = Pusher::new();
+    let (site, auditor) = (&pusher.site, pusher.site.login("aud", Role::Auditor, None));
+    let beat = |text: &str| {
+        let beat = pusher.commit("heartbeat", &[], text);
+        pusher.accepted(&format!("+{beat}:refs/heads/heartbeat"));
+        beat
+    };
+    let told = beat("told");
+    let elsewhere = site.lab.dir().join("elsewhere");
+    git::git(site.lab.dir(), &["init", "--quiet", "--bare", "elsewhere"]);
+    // As many objects as make the host tidy up.
+    for number in 0..45 {
+        std::fs::write(elsewhere.join("object"), number.to_string()).unwrap();
+        git::git(&pusher.repository(), &["hash-object", "-w", &elsewhere.join("object").display().to_string()]);
+    }
+    beat("next");
+    let counted = site.lab.git(DEVICE, &["count-objects", "-v"]);
+    assert!(counted.contains("count: 0\n"), "it did: {counted}");
+    let read = site.run(&elsewhere, &auditor, &["fetch", "--quiet", &site.url("devices/press-01.git"), &told]);
+    assert!(read.status.success(), "{}", said(&read));
 }
 
 #[test]
