@@ -26,6 +26,8 @@ fn a_device_that_nobody_knew_is_approved_by_its_code_and_is_what_a_join_file_mak
     let one = &pending["pending"][0];
     assert_eq!((one["number"].as_u64(), one["address"].as_str()), (Some(1), Some("127.0.0.1")));
     assert!(!pending.to_string().contains(&code), "whoever looks at the list compares nothing");
+    let waits = "\nwaiting to be enrolled: 1 device (wfm-git-publisher device pending)";
+    assert!(site.fleet.run(&["status"]).contains(waits));
     let before = git::git(&site.fleet.dir(), &["rev-parse", "HEAD"]);
     let wrong = site.fleet.try_run(&["device", "approve", "K4TX-9QHM", "--id", "press-07"]);
     assert_eq!(wrong.status.code(), Some(1));
@@ -34,6 +36,8 @@ fn a_device_that_nobody_knew_is_approved_by_its_code_and_is_what_a_join_file_mak
     let typed = code.to_lowercase().replace('-', "");
     let approve = ["device", "approve", &typed, "--id", "press-07", "--label", "site=graz"];
     site.fleet.run(&approve);
+    let status: Value = serde_json::from_str(&site.fleet.run(&["status", "--output", "json"])).expect("JSON");
+    assert_eq!(status["pending"], 0, "a person said it");
     assert_eq!(enrolling.says("device"), "press-07");
     assert_eq!(enrolling.ends(), Some(0));
     // One commit, which says by what.

@@ -116,6 +116,12 @@ fn waiting(claims: &Claims, now: Timestamp) -> Result<Vec<Waiting>, Failure> {
     Ok(listed)
 }
 
+/// How many devices wait for a person's word.
+pub(super) fn undecided(home: &Home, now: Timestamp) -> Result<usize, Failure> {
+    let listed = waiting(&Claims::new(home.enrolments()), now)?;
+    Ok(listed.iter().filter(|one| one.verdict.is_none()).count())
+}
+
 pub(super) fn run(place: &Place, args: &PendingArgs) -> Result<u8, Failure> {
     let (home, now) = (place.home()?, Timestamp::now());
     home.check()?;

@@ -18,7 +18,7 @@ use wfm_git_host::ca;
 use self::groups::Group;
 use super::{Output, Place, threads};
 use crate::error::{Failure, USER};
-use crate::fleet::Fleet;
+use crate::fleet::{Fleet, counted};
 use crate::operator::deploy::Target;
 use crate::plan::Blocked;
 use crate::publish::{Findings, check_clock};
@@ -41,7 +41,7 @@ use crate::status::{DeviceStatus, Membership, SiteStatus, Summary, UNREACHABLE, 
 /// nothing for longer than it may), failed, crash-looping (ends, and is started again, again and again), degraded (installed, and
 /// doesn't run well), not-publishable, suspended, held (by its site), waiting (for its time, a person or another deployment),
 /// updating, ready. A device is what the worst of its deployments is. A line below sums up all devices that were asked for,
-/// whichever are shown:
+/// whichever are shown, and another one says how many wait to be enrolled:
 ///
 ///   wfm-git-publisher status --failed
 ///   wfm-git-publisher status -l site=graz --stale
@@ -194,6 +194,8 @@ struct Page<'a> {
     publisher_key_ends: Option<Timestamp>,
     clock: Option<String>,
     summary: &'a Summary,
+    /// How many devices wait to be enrolled.
+    pending: usize,
     blocked: Vec<&'a Blocked>,
     #[serde(skip_serializing_if = "Option::is_none")]
     groups: Option<&'a [Group]>,
@@ -213,7 +215,7 @@ pub(super) fn run(place: &Place, args: &Args) -> Result<u8, Failure> {
         eprint!("{}", Failure::of(error));
     }
     let findings = Findings::read(&home);
-    let summary = Summary::of(&seen.all);
+    let (summary, pending) = (Summary::of(&seen.all), super::pending::undecided(&home, now)?);
     let shown: Vec<_> = seen.all.iter().filter(|status| args.shows(status)).collect();
     let groups = args.group_by.as_ref().map(|by| groups::of(&seen.fleet, &shown, by));
     match args.output {
@@ -227,6 +229,7 @@ pub(super) fn run(place: &Place, args: &Args) -> Result<u8, Failure> {
                 publisher_key_ends: key_ends,
                 clock: clock.as_ref().map(ToString::to_string),
                 summary: &summary,
+                pending,
                 blocked: findings.of_all().collect(),
                 groups: groups.as_deref(),
                 devices,
@@ -234,7 +237,8 @@ pub(super) fn run(place: &Place, args: &Args) -> Result<u8, Failure> {
         }
         Output::Text => {
             let rows = groups.map_or_else(|| table(&shown), |groups| groups::table(&groups));
-            super::print(&format!("{rows}\n{summary}\n{}", blocked_table(&findings, &shown)));
+            let waiting = waiting(pending);
+            super::print(&format!("{rows}\n{summary}\n{waiting}{}", blocked_table(&findings, &shown)));
         }
     }
     if args.watch {
@@ -242,6 +246,12 @@ pub(super) fn run(place: &Place, args: &Args) -> Result<u8, Failure> {
     }
     let is_ready = summary.is_ready() && clock.is_none();
     Ok(if unknown || args.exit_code && !is_ready { USER } else { 0 })
+}
+
+/// Says how many devices wait for a person's word, if any do.
+fn waiting(pending: usize) -> String {
+    let shown = || format!("waiting to be enrolled: {} (wfm-git-publisher device pending)\n", counted(pending));
+    if pending == 0 { String::new() } else { shown() }
 }
 
 /// Shows what changes from now on, until it is interrupted.
