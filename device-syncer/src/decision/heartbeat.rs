@@ -43,10 +43,12 @@ pub fn current_state(
     CurrentState { layout: envelope::LAYOUT, time, serial, deployments, asked }
 }
 
-/// Whether the heartbeat's time has come, or anything is in other health than the one before says, if there was one.
+/// Whether the heartbeat's time has come, or anything is in other health than the one before says, if there was one; or it is of
+/// another state, which may list another key to sign with.
 pub fn is_due(before: Option<&CurrentState>, now: &CurrentState, interval: Duration) -> bool {
     let interval = SignedDuration::try_from(interval).unwrap_or(SignedDuration::MAX);
-    before.is_none_or(|last| words(last) != words(now) || now.time.duration_since(last.time).abs() >= interval)
+    let says_else = |last: &CurrentState| last.serial != now.serial || words(last) != words(now);
+    before.is_none_or(|last| says_else(last) || now.time.duration_since(last.time).abs() >= interval)
 }
 
 /// Digest, state, health and drift of each component, and whether it is crash-looping: what is reported at once. A reason may be another one at each
