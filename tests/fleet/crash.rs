@@ -1,11 +1,11 @@
 //! Power cuts and kills of the syncer at every sync point, and at random instants.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
-use repo_testkit::faults::power::{Cut, Experiment, assert_cut, cut_everywhere};
+use repo_testkit::faults::power::{Cut, Experiment, Point, Volume, assert_cut, cut_at, cut_everywhere, trace};
 
 use crate::hand_made::HandMade;
 use repo_testkit::device::reboot;
@@ -19,6 +19,8 @@ enum Deed {
     Update,
     /// The removal of everything.
     Remove,
+    /// A changed parameter of one deployment, and a second deployment at the same time.
+    Both,
 }
 
 impl Deed {
@@ -28,12 +30,13 @@ impl Deed {
             made.begin(root);
             match self {
                 Self::Install => {}
-                Self::Update | Self::Remove => made.assert_converges(root, "before the deed"),
+                Self::Update | Self::Remove | Self::Both => made.assert_converges(root, "before the deed"),
             }
             match self {
                 Self::Install => {}
                 Self::Update => made.greet("two"),
                 Self::Remove => made.empty(),
+                Self::Both => made.greet_twice("two"),
             }
             made.keep(root);
         }
@@ -85,6 +88,47 @@ fn power_cuts_leave_the_last_good_state_or_the_new_one() {
 fn power_kills_at_every_sync_point_leave_no_mix() {
     cut(Deed::Install, Cut::Process);
     cut(Deed::Update, Cut::Process);
+}
+
+/// Each point once, as it is passed in the midst of a deed, and after it: what is durable then is what is before the next.
+fn amidst(points: &[Point]) -> impl Iterator<Item = &Point> {
+    let mut groups: BTreeMap<&str, Vec<&Point>> = BTreeMap::new();
+    for point in points.iter().filter(|point| point.side == "after") {
+        groups.entry(&point.name).or_default().push(point);
+    }
+    groups.into_values().map(|group| group[group.len() / 2])
+}
+
+#[test]
+fn power_cuts_with_two_jobs_at_work_leave_each_its_last_good_state_or_the_new_one_and_blame_no_neighbour() {
+    let (made, volume) = (HandMade::new(), Volume::new(64).expect("a volume"));
+    let root = volume.path();
+    let start = || {
+        volume.clear().expect("cleared");
+        Deed::Both.prepare(&made, &root);
+        volume.sync().expect("synced");
+    };
+    start();
+    let points = trace(&mut made.once(&root)).expect("it runs");
+    let (mut cuts, mut together) = (0, 0);
+    for point in amidst(&points) {
+        start();
+        // In which order the two pass it is another one each time.
+        let missed = cut_at(&volume, &mut made.once(&root), point, Cut::Power).expect("the cut is made");
+        assert!(missed.is_none(), "{point}: {missed:?}");
+        let when = format!("power cut at {point} with two at work");
+        made.assert_whole(&root, false, &when);
+        let open = made.attempts(&root).into_iter().filter(|(_, one)| one["open"] != 0).map(|(name, _)| name);
+        let open: BTreeSet<_> = open.collect();
+        reboot(&root);
+        made.assert_blamed(&root, &open, &when);
+        made.assert_converges(&root, &when);
+        assert_eq!(made.greetings(&root), ["two", "two"], "{when}");
+        cuts += 1;
+        together += usize::from(open.len() == 2);
+    }
+    println!("{cuts} cuts, {together} of them while both were applied");
+    assert!(together > 0, "none of {cuts} cuts came while both were applied");
 }
 
 /// `MARGO_CHAOS_SEED`, or another one each time; printed.

@@ -1,12 +1,15 @@
 //! One device and its hand-made repository, on the stand-in for docker.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use repo_testkit::application::{App, push};
 use repo_testkit::device::{Device, fake_docker, reboot};
+use repo_testkit::fake_docker::FakeDocker;
 use repo_testkit::hand::Hand;
-use repo_testkit::{copy, syncer, text};
+use repo_testkit::{copy, git, syncer, text};
+use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::site::registry_name;
@@ -14,6 +17,8 @@ use crate::site::registry_name;
 const ID: &str = "press-01";
 
 const ONLY: &str = "only";
+
+const SECOND: &str = "second";
 
 /// The host's side of one device: a repository made by hand, and an application in the registry.
 pub(crate) struct HandMade {
@@ -49,6 +54,12 @@ impl HandMade {
     pub(crate) fn greet(&self, greeting: &str) {
         self.hand.want(ONLY, &self.app, greeting);
         self.hand.publish();
+    }
+
+    /// The same, with a second deployment of it.
+    pub(crate) fn greet_twice(&self, greeting: &str) {
+        self.hand.want(SECOND, &self.app, greeting);
+        self.greet(greeting);
     }
 
     /// Publishes the next serial, with nothing in it.
@@ -95,6 +106,36 @@ impl HandMade {
     /// What must hold on `root` and on the host.
     pub(crate) fn assert_whole(&self, root: &Path, converged: bool, when: &str) {
         Device::at(ID, root).assert_whole_with(&self.host(), converged, when);
+    }
+
+    /// What the device on `root` has begun to apply and isn't done with, by project.
+    pub(crate) fn attempts(&self, root: &Path) -> BTreeMap<String, Value> {
+        let bytes = git::show(&Device::at(ID, root).clone_dir(), "refs/syncer/state", "attempt.json");
+        bytes.map(|bytes| serde_json::from_slice(&bytes).expect("JSON")).unwrap_or_default()
+    }
+
+    /// A pass of a device that went down while these were open, before anything is tried again: one alone is blamed, of
+    /// several each will be tried alone, and nothing else is either.
+    pub(crate) fn assert_blamed(&self, root: &Path, open: &BTreeSet<String>, when: &str) {
+        let docker = FakeDocker::new(Device::at(ID, root).docker_dir());
+        docker.set("unavailable", "");
+        self.once(root).output().expect("the syncer runs");
+        docker.unset("unavailable");
+        let is_lost = |one: &Value| one["lost"] != 0;
+        let is_suspect = |one: &Value| one["suspect"] == true;
+        let blamed = self.attempts(root);
+        let of = |is: &dyn Fn(&Value) -> bool| blamed.iter().filter(|(_, one)| is(one)).map(|(name, _)| name).collect();
+        let (lost, suspects): (Vec<_>, Vec<_>) = (of(&is_lost), of(&is_suspect));
+        let expected: [Vec<_>; 2] =
+            if open.len() == 1 { [open.iter().collect(), vec![]] } else { [vec![], open.iter().collect()] };
+        assert_eq!([lost, suspects], expected, "{when}: {blamed:?}");
+    }
+
+    /// The greetings of all containers that have one.
+    pub(crate) fn greetings(&self, root: &Path) -> Vec<String> {
+        let environments = Device::at(ID, root).environments().into_iter();
+        let greeting = |one: String| Some(serde_json::from_str::<Value>(&one).ok()?["GREETING"].as_str()?.to_owned());
+        environments.filter_map(greeting).collect()
     }
 
     /// Passes until all is as wanted, at most three; then one more, which must do nothing.

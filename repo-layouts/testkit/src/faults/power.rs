@@ -77,7 +77,7 @@ impl Volume {
     }
 
     /// Removes all files, for another round.
-    fn clear(&self) -> Result<(), PowerError> {
+    pub fn clear(&self) -> Result<(), PowerError> {
         let path = self.path();
         run(Command::new("find").arg(&path).args(["-mindepth", "1", "-maxdepth", "1", "-exec", "rm", "-rf", "{}", "+"]))
     }

@@ -1,7 +1,8 @@
 //! Whatever is desired and whatever goes wrong, in any order.
 
+use repo_model::IntoSet;
+
 use super::*;
-use repo_model::Trailer;
 
 /// What goes wrong during one pass.
 #[derive(Debug, Clone)]
@@ -26,6 +27,11 @@ fn any_trouble() -> impl Strategy<Value = LocalCondition> {
     ]
 }
 
+/// Which of two jobs goes on at each call of a runtime.
+fn any_turns() -> impl Strategy<Value = Vec<usize>> {
+    prop::collection::vec(0..2_usize, 0..24)
+}
+
 impl Bench {
     fn suffer(&mut self, trouble: &LocalCondition, boot: usize) {
         self.cancelled.set(matches!(trouble, LocalCondition::Cancelled));
@@ -37,6 +43,14 @@ impl Bench {
             LocalCondition::Reboot => self.boot(&format!("boot {boot}")),
             _ => {}
         }
+    }
+
+    /// No transition was told twice since this was last asked.
+    fn assert_told_once(&mut self) {
+        let mut told: Vec<_> = self.told().iter().flat_map(|one| one.split("; ")).map(str::to_owned).collect();
+        told.retain(|one| !one.is_empty());
+        let all = told.clone().into_set();
+        assert_eq!(told.len(), all.len(), "{told:?}");
     }
 
     /// Every transition begins where the one before of the same thing ended.
@@ -63,17 +77,20 @@ proptest! {
 
     #[test]
     fn whatever_goes_wrong_it_converges_once_nothing_does_and_each_step_is_told_once(
-        passes in prop::collection::vec((any_wanted(), any_trouble()), 1..6),
+        passes in prop::collection::vec((any_wanted(), any_trouble(), any_turns()), 1..6),
     ) {
         let mut bench = Bench::new();
-        for (n, (desired, trouble)) in passes.iter().enumerate() {
+        bench.at_once = 2;
+        for (n, (desired, trouble, turns)) in passes.iter().enumerate() {
             bench.suffer(trouble, n);
+            bench.runtimes.turns.choose(turns);
             bench.later(desired);
             bench.assert_continuous();
+            bench.assert_told_once();
         }
-        let (last, _) = passes.last().unwrap();
+        let (last, _, _) = passes.last().unwrap();
         bench.cancelled.set(false);
-        bench.runtimes.failures.borrow_mut().clear();
+        bench.runtimes.failures.lock().unwrap().clear();
         last.iter().for_each(|wanted| bench.tamper(|state| state.forget_failures(wanted)));
         let able = last.iter().all(|wanted| wanted.components.iter().all(|component| component.input.is_ok()));
         prop_assert_eq!(bench.later(last).up_to_date, able);

@@ -1,14 +1,16 @@
-//! Work that is done by runtimes which only write down what they are told, one after the other.
+//! Work that is done by runtimes which only write down what they are told.
 
 mod any_order;
 mod failure;
 mod removal;
 mod restart;
 mod restore;
+mod turns;
 
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
+use std::sync::Mutex;
 use std::time::Duration;
 
 use proptest::prelude::*;
@@ -39,23 +41,26 @@ use crate::state::loaded;
 use crate::state::store::Store;
 use crate::state::view::View;
 use crate::testing::{any_wanted, component, fleet, id, input_digest, observed, project, wanted};
+use turns::Turns;
 
 /// Runtimes that run nothing. What they are told, and what was durable then, is in `log`.
 struct FakeRuntimes {
     clone: PathBuf,
-    log: RefCell<Vec<String>>,
+    log: Mutex<Vec<String>>,
     /// What the next calls about a project come to, by `verb project`; the rest succeed.
-    failures: RefCell<BTreeMap<String, Vec<RuntimeError>>>,
-    running: RefCell<BTreeMap<String, Observed>>,
+    failures: Mutex<BTreeMap<String, Vec<RuntimeError>>>,
+    running: Mutex<BTreeMap<String, Observed>>,
     /// What there is of each compose project.
-    containers: RefCell<Vec<Started>>,
+    containers: Mutex<Vec<Started>>,
     /// The next apply finds everything removed when it ends.
-    clears: Cell<Option<Shared>>,
+    clears: Mutex<Option<Shared>>,
+    turns: Turns,
 }
 
 impl FakeRuntimes {
     fn take(&self, verb: &str, project: &str) -> Result<(), RuntimeError> {
-        match self.failures.borrow_mut().get_mut(&format!("{verb} {project}")).filter(|left| !left.is_empty()) {
+        self.turns.hand_over();
+        match self.failures.lock().unwrap().get_mut(&format!("{verb} {project}")).filter(|left| !left.is_empty()) {
             Some(left) => Err(left.remove(0)),
             None => Ok(()),
         }
@@ -68,11 +73,11 @@ impl FakeRuntimes {
         let state = report.get(id, name).map_or("none".to_owned(), |one| one.state.to_string());
         let attempt = device_state.attempts.get(&id.runtime_name(name)).map_or(0, |attempt| attempt.open);
         let attempt = if attempt > 0 { format!(", attempt {attempt}") } else { String::new() };
-        self.log.borrow_mut().push(format!("{verb} {name} ({state}{attempt})"));
+        self.log.lock().unwrap().push(format!("{verb} {name} ({state}{attempt})"));
     }
 
     fn log(&self) -> Vec<String> {
-        self.log.take()
+        std::mem::take(&mut *self.log.lock().unwrap())
     }
 }
 
@@ -92,27 +97,27 @@ impl Runtimes for FakeRuntimes {
     fn apply(&self, ready: &Component, _: &Cancel<'_>) -> Result<(), RuntimeError> {
         self.note("apply", ready.deployment, &ready.component);
         let outcome = self.take("apply", &ready.project);
-        if let Some(state) = self.clears.take() {
+        if let Some(state) = self.clears.lock().unwrap().take() {
             state.lock().removals_are_left = false;
         }
         let digest = outcome.is_ok().then_some(ready.input_digest);
         let (deployment, name) = (ready.deployment_name.as_str(), ready.component.as_str());
         let made = Observed { kind: ready.profile_type(), ..observed(deployment, name, digest, Condition::Running) };
-        self.running.borrow_mut().insert(ready.project.clone(), made);
+        self.running.lock().unwrap().insert(ready.project.clone(), made);
         outcome
     }
 
     fn restore(&self, component: &Component, _: &dyn Fn() -> bool) -> Result<(), RuntimeError> {
         self.note("restore", component.deployment, &component.component);
         self.take("restore", &component.project)?;
-        let mut running = self.running.borrow_mut();
+        let mut running = self.running.lock().unwrap();
         running.get_mut(&component.project).expect("it was applied").condition = Condition::Running;
         Ok(())
     }
 
     fn containers(&self, component: &Component) -> Result<Vec<Started>, RuntimeError> {
         self.take("containers", &component.project)?;
-        Ok(self.containers.borrow().clone())
+        Ok(self.containers.lock().unwrap().clone())
     }
 
     fn restart(&self, component: &Component, left: &[String], _: &dyn Fn() -> bool) -> Result<(), RuntimeError> {
@@ -123,12 +128,12 @@ impl Runtimes for FakeRuntimes {
     }
 
     fn remove(&self, kind: ProfileType, project: &str, _: Duration, _: &dyn Fn() -> bool) -> Result<(), RuntimeError> {
-        let found = self.running.borrow().get(project).cloned();
+        let found = self.running.lock().unwrap().get(project).cloned();
         if let Some(found) = found.filter(|found| found.kind == kind) {
             self.note("remove", found.deployment.unwrap(), &found.component.unwrap());
         }
         self.take("remove", project)?;
-        self.running.borrow_mut().remove(project);
+        self.running.lock().unwrap().remove(project);
         Ok(())
     }
 }
@@ -140,6 +145,8 @@ struct Bench {
     runtimes: FakeRuntimes,
     cancelled: Cell<bool>,
     gates: Gates,
+    /// How many jobs are at work at once.
+    at_once: usize,
     told: usize,
 }
 
@@ -150,20 +157,21 @@ impl Bench {
         let store = Store::open(&home, &"press-01".parse().unwrap(), SigningKey::from_seed(&[7; 32])).unwrap();
         let runtimes = FakeRuntimes {
             clone: home.repository(),
-            log: RefCell::default(),
-            failures: RefCell::default(),
-            running: RefCell::default(),
-            containers: RefCell::default(),
-            clears: Cell::default(),
+            log: Mutex::default(),
+            failures: Mutex::default(),
+            running: Mutex::default(),
+            containers: Mutex::default(),
+            clears: Mutex::default(),
+            turns: Turns::default(),
         };
         let identity = Identity { fleet: fleet(), device: "press-01".parse().unwrap() };
         let state = Shared::new(store, identity, "first boot".to_owned());
-        Self { _dir: dir, state, runtimes, cancelled: Cell::new(false), gates: Gates::default(), told: 0 }
+        Self { _dir: dir, state, runtimes, cancelled: Cell::new(false), gates: Gates::default(), at_once: 1, told: 0 }
     }
 
     fn fail(&self, verb: &str, (deployment, name): (&str, &str), errors: Vec<RuntimeError>) {
         let key = format!("{verb} {}", project(deployment, name));
-        self.runtimes.failures.borrow_mut().insert(key, errors);
+        self.runtimes.failures.lock().unwrap().insert(key, errors);
     }
 
     fn view(&self) -> View {
@@ -179,11 +187,11 @@ impl Bench {
         change(&mut self.state.lock().store.device_state);
     }
 
-    /// Passes as `reconcile` makes them, with one job after the other, until nothing more can begin that wasn't tried.
+    /// Passes as `reconcile` makes them, each after the jobs of the one before, until nothing more can begin that wasn't tried.
     fn pass(&self, wanted: &[DesiredDeployment]) -> Done {
         let (mut tried, mut acted) = (BTreeSet::new(), false);
         loop {
-            let found: Vec<_> = self.runtimes.running.borrow().values().cloned().collect();
+            let found: Vec<_> = self.runtimes.running.lock().unwrap().values().cloned().collect();
             let at_work = AtWork::after(tried.clone());
             let mut change = self.state.begin();
             let boot_id = change.state.boot_id.clone();
@@ -196,23 +204,33 @@ impl Bench {
             let works = choose(&plan, wanted, &mut change, &at_work);
             change.commit().unwrap();
             let up_to_date = !plan.has_removals() && wanted.iter().all(|one| change.is_installed(one));
+            let works = self.begin(works, &change.next);
             drop(change);
-            let Some(work) = works.first().filter(|_| !self.cancelled.get()) else {
+            if works.is_empty() {
                 return Done { at_work: false, acted, up_to_date };
-            };
-            tried.extend(work.projects().into_iter().map(str::to_owned));
-            let cancel = || self.cancelled.get();
-            acted |= Job {
-                runtimes: &self.runtimes,
-                state: &self.state,
-                cancel: Cancel::whatever(&cancel),
-                halt: &cancel,
-                may_fetch: &|| true,
-                may_change: &|_| true,
             }
-            .run(work)
-            .unwrap();
+            tried.extend(works.iter().flat_map(Work::projects).map(str::to_owned));
+            let (runtimes, state, cancel) = (&self.runtimes, &self.state, || false);
+            acted |= runtimes.turns.run(&works, |work| {
+                let cancel = Cancel::whatever(&cancel);
+                Job { runtimes, state, cancel, halt: &|| false, may_fetch: &|| true, may_change: &|_| true }
+                    .run(work)
+                    .unwrap()
+            });
         }
+    }
+
+    /// What begins of this; what may have taken the device down does so alone.
+    fn begin(&self, works: Vec<Work>, device_state: &DeviceState) -> Vec<Work> {
+        let is_suspect = works.iter().take(self.at_once).any(|work| work.is_suspect(device_state));
+        let most = if self.cancelled.get() {
+            0
+        } else if is_suspect {
+            1
+        } else {
+            self.at_once
+        };
+        works.into_iter().take(most).collect()
     }
 
     /// A pass once every back-off has run out.
@@ -517,7 +535,7 @@ fn what_a_killed_syncer_could_not_say_any_more_is_said_by_the_next() {
     let desired = [wanted("a", &[("x", "1")])];
     lost_during_apply(&mut bench, &desired);
     let whole = observed("a", "x", Some(input_digest("a", "x", "1")), Condition::Running);
-    bench.runtimes.running.borrow_mut().insert(project("a", "x"), whole);
+    bench.runtimes.running.lock().unwrap().insert(project("a", "x"), whole);
     bench.listen_anew();
     assert_eq!(bench.pass(&desired), Done { at_work: false, acted: false, up_to_date: true });
     assert_eq!(bench.told(), ["a/* installing > installed; a/x installing > installed"]);

@@ -98,7 +98,7 @@ fn what_began_while_something_was_left_to_remove_is_tried_again_once_it_has_gone
     // Fails because of what is there, and says so when that has gone.
     bench.fail("remove", ("a", "x"), vec![stays()]);
     bench.fail("apply", ("b", "y"), vec![permanent()]);
-    bench.runtimes.clears.set(Some(bench.state.clone()));
+    *bench.runtimes.clears.lock().unwrap() = Some(bench.state.clone());
     bench.later(&next);
     assert!(bench.state("b", "y").starts_with("installing "), "{}", bench.state("b", "y"));
     assert!(bench.later(&next).up_to_date);

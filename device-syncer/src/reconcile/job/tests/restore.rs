@@ -8,7 +8,7 @@ fn a_runtime_that_lost_a_part_gets_it_back() {
     let desired = [wanted("a", &[("x", "1")])];
     bench.pass(&desired);
     bench.told();
-    bench.runtimes.running.borrow_mut().clear();
+    bench.runtimes.running.lock().unwrap().clear();
     bench.pass(&desired);
     assert_eq!(
         bench.told(),
@@ -33,7 +33,7 @@ fn stopped() -> (Bench, [DesiredDeployment; 1]) {
 }
 
 fn stop(bench: &Bench) {
-    let mut running = bench.runtimes.running.borrow_mut();
+    let mut running = bench.runtimes.running.lock().unwrap();
     running.get_mut(&project("a", "x")).unwrap().condition = Condition::Stopped("exited with 3".to_owned());
 }
 
