@@ -1,6 +1,8 @@
 //! Clocks that are wrong, the publisher's or the device's, and a publisher's key in a stranger's hands.
 
 use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
 use std::sync::LazyLock;
 use std::time::Duration;
 
@@ -11,7 +13,7 @@ use serde_json::Value;
 
 use crate::https::{SECRET, abroad, account, at_home, trouble};
 use crate::our_host::State;
-use crate::world::{Run, World, finish};
+use crate::world::{Run, World, command, finish, text};
 
 /// So many hours from now, as documents have it.
 fn hours(hours: i64) -> String {
@@ -71,11 +73,41 @@ fn join_again(world: &World, issued: &str) {
 
 /// One pass of a device whose clock says this.
 pub(crate) fn once_at(world: &World, time: &str) -> Run {
-    let mut faketime = std::process::Command::new("faketime");
+    let mut faketime = Command::new("faketime");
     faketime.args(["-m", "--exclude-monotonic", time, env!("CARGO_BIN_EXE_device-syncer")]);
     faketime.arg("--home").arg(world.home()).arg("once").stdin(std::process::Stdio::null());
     faketime.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
     finish(faketime.spawn().expect("faketime is installed: ./justw setup stack"))
+}
+
+/// A device whose kernel says whether its clock is synchronised, whatever that of the machine says.
+pub(crate) struct Kernel<'a> {
+    world: &'a World,
+    /// What is asked in the C library's place.
+    library: PathBuf,
+}
+
+impl<'a> Kernel<'a> {
+    pub(crate) fn new(world: &'a World, is_synchronised: bool) -> Self {
+        let (status, state) = if is_synchronised { ("0", "TIME_OK") } else { ("STA_UNSYNC", "TIME_ERROR") };
+        let (source, library) = (world.path("kernel.c"), world.path(&format!("kernel-{state}.so")));
+        let body = format!("{{ time->status = {status}; return {state}; }}");
+        fs::write(&source, format!("#include <sys/timex.h>\nint adjtimex(struct timex *time) {body}\n"))
+            .expect("written");
+        text(Command::new("cc").args(["-shared", "-fPIC", "-o"]).args([&library, &source]).output().expect("cc runs"));
+        Self { world, library }
+    }
+
+    /// A command of the syncer, not yet run.
+    pub(crate) fn command(&self, args: &[&str]) -> Command {
+        let mut command = command(&self.world.home(), args);
+        command.env("LD_PRELOAD", &self.library);
+        command
+    }
+
+    pub(crate) fn syncer(&self, args: &[&str]) -> Run {
+        finish(self.command(args).spawn().expect("the syncer starts"))
+    }
 }
 
 /// One pass of a device whose battery is empty.
@@ -338,29 +370,29 @@ fn only_a_whole_and_single_proof_for_the_accepted_commit_ends_stale() {
 fn windows_are_kept_by_a_clock_of_which_the_kernel_or_the_site_says_that_it_is_right() {
     let world = World::running();
     let settings = |clock: &str| world.settings(&format!("{clock}\ngates: {{windows: {{zone: UTC}}}}\n"));
+    let (synchronised, unsynchronised) = (Kernel::new(&world, true), Kernel::new(&world, false));
     settings("clock: {rtc: false}");
     publish(&world, "servus");
     let words = "the kernel doesn't say that this device's clock is synchronised";
-    let run = world.once();
-    let said = world.syncer(&["windows"]).good().stdout;
-    if device_syncer::reconcile::kernel_clock::is_synchronised() {
-        run.good();
-        assert!(said.starts_with("open: "), "{said}");
-    } else {
-        run.ended(1);
-        assert_eq!(world.states("greeter"), ["hello pending waiting-window"]);
-        assert!(world.message("greeter").starts_with(words), "{}", world.message("greeter"));
-        assert!(said.starts_with(&format!("closed: {words}")), "{said}");
-        let doctor = world.syncer(&["doctor"]).stdout;
-        assert!(doctor.contains("no window of the site's is open"), "{doctor}");
-        settings("clock: {rtc: true}");
-        world.once().good();
-    }
+    unsynchronised.syncer(&["once"]).ended(1);
+    assert_eq!(world.states("greeter"), ["hello pending waiting-window"]);
+    assert!(world.message("greeter").starts_with(words), "{}", world.message("greeter"));
+    let said = unsynchronised.syncer(&["windows"]).good().stdout;
+    assert!(said.starts_with(&format!("closed: {words}")), "{said}");
+    let doctor = unsynchronised.syncer(&["doctor"]).stdout;
+    assert!(doctor.contains("no window of the site's is open"), "{doctor}");
+    let said = synchronised.syncer(&["windows"]).good().stdout;
+    assert!(said.starts_with("open: "), "{said}");
+    synchronised.syncer(&["once"]).good();
     assert_eq!(world.greetings(), ["servus"]);
+    settings("clock: {rtc: true}");
+    publish(&world, "moin");
+    unsynchronised.syncer(&["once"]).good();
+    assert_eq!(world.greetings(), ["moin"]);
     // Who has no windows needs no clock.
     world.settings("clock: {rtc: false}\n");
     publish(&world, "danke");
-    world.once().good();
+    unsynchronised.syncer(&["once"]).good();
     assert_eq!(world.greetings(), ["danke"]);
 }
 

@@ -7,9 +7,11 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use repo_testkit::foreign_host::Options;
+use repo_testkit::program;
 use serde_json::{Value, json};
 
 use crate::docker::{Real, docker};
+use crate::full::Tmpfs;
 use crate::https::{SECRET, abroad, join};
 use crate::world::{Run, World, command, finish, kill, registry, until};
 
@@ -97,6 +99,35 @@ fn doctor_names_what_is_wrong_on_the_device_and_what_to_do() {
     assert_row(&rows, "device", "ok", &["press-01"]);
     fs::remove_dir_all(world.home()).unwrap();
     world.syncer(&["doctor"]).ended(1).says(&["is not a device's home"]);
+}
+
+#[test]
+fn doctor_says_where_room_is_short_for_the_home_and_for_images() {
+    let mut world = World::joined();
+    let (docker, tool) = (world.path("docker.sh"), program("fake-docker"));
+    for (options, result, words) in [
+        ("32m", "failed", " MiB free in"),
+        ("256m", "warning", " MiB free in"),
+        ("1g,nr_inodes=200", "warning", ", and hardly a file more (0)"),
+        ("1g", "ok", " MiB free in"),
+    ] {
+        let disk = Tmpfs::new(world.path("disk"), options);
+        world.move_home(disk.path().join("home"));
+        let images = disk.path().display();
+        let script = format!("#!/bin/sh\n[ \"$1\" != info ] || exec echo '{images}'\nexec {} \"$@\"\n", tool.display());
+        fs::write(&docker, script).unwrap();
+        fs::set_permissions(&docker, fs::Permissions::from_mode(0o755)).unwrap();
+        let settings = format!("{{program: {}, host: \"{}\"}}", docker.display(), world.fake.host());
+        world.settings_of(&world.home(), &settings, "");
+        if options.contains("nr_inodes") {
+            (0..).take_while(|number| fs::write(disk.path().join(format!("{number}")), "").is_ok()).count();
+        }
+        let (_, rows) = doctor(&world);
+        let todo = if result == "ok" { "" } else { "make room: what runs keeps running" };
+        for check in ["room: home", "room: images"] {
+            assert_row(&rows, check, result, &[words, todo]);
+        }
+    }
 }
 
 #[test]
@@ -215,5 +246,6 @@ fn diagnostics_is_one_bounded_document_without_secrets() {
         all["doctor"].as_array().unwrap().iter().map(|row| (row["check"].as_str().unwrap(), row)).collect();
     assert_eq!(rows[&*format!("engine: {}", registry())]["result"], "ok", "{rows:?}");
     assert_eq!(rows["engine: 127.0.0.1:1"]["result"], "failed", "{rows:?}");
-    assert_eq!(rows["room: images"]["check"], "room: images");
+    let images = docker(&["info", "--format", "{{.DockerRootDir}}"]);
+    assert!(rows["room: images"]["found"].as_str().unwrap().ends_with(&format!(" MiB free in `{images}`")), "{rows:?}");
 }

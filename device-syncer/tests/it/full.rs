@@ -21,6 +21,10 @@ impl Tmpfs {
         text(Command::new("mount").args(["-t", "tmpfs", "-o", &size, "syncer-it"]).arg(&path).output().unwrap());
         Self(path)
     }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
+    }
 }
 
 impl Drop for Tmpfs {

@@ -7,7 +7,7 @@ use repo_testkit::cluster::HELM_4;
 use repo_testkit::{git, terminate};
 use serde_json::json;
 
-use crate::docker::{CHECK, Real};
+use crate::docker::{CHECK, Real, docker};
 use crate::helm::Charts;
 use crate::world::{World, command, finish, kill, until};
 
@@ -183,13 +183,17 @@ fn what_waits_for_a_deployment_that_failed_says_so() {
     world.assert_quiet();
 }
 
-/// A web server that runs this command, beside a service that does something once before it, if one is given.
+/// A web server with a volume that runs this command, beside a service that does something to that once before it, if one is
+/// given.
 fn compose(command: &str, once: Option<&str>) -> String {
     let needs =
         if once.is_some() { "\n    depends_on: {migrate: {condition: service_completed_successfully}}" } else { "" };
-    let once = once.map(|once| format!("  migrate:\n    image: margo-test/busybox:1\n    command: {once}\n"));
+    let volume = "volumes: ['data:/data']\n";
+    let once =
+        once.map(|once| format!("  migrate:\n    image: margo-test/busybox:1\n    command: {once}\n    {volume}"));
     format!(
-        "services:\n  server:\n    image: margo-test/busybox:1\n    command: {command}\n    {CHECK}{needs}\n{}",
+        "services:\n  server:\n    image: margo-test/busybox:1\n    command: {command}\n    {CHECK}{needs}\n    \
+         {volume}{}volumes: {{data: {{}}}}\n",
         once.unwrap_or_default()
     )
 }
@@ -222,7 +226,7 @@ fn on_real_docker_the_old_containers_come_back_and_a_migration_that_began_keeps_
     real.once().ended(1);
     assert_eq!(real.of_service("server"), after, "nothing is done twice");
 
-    let migration = compose("[sleep, infinity]", Some("['false']"));
+    let migration = compose("[sleep, infinity]", Some("[sh, -c, 'echo newer >/data/schema; false']"));
     want("migrates", &migration, "last-good");
     real.once().ended(1);
     real.once().ended(1);
@@ -234,6 +238,8 @@ fn on_real_docker_the_old_containers_come_back_and_a_migration_that_began_keeps_
     assert_eq!(real.states("greeter"), ["hello failed rolled-back"]);
     assert_eq!(real.of_service("server").len(), 1);
     assert_eq!(real.of_service("migrate"), [""; 0], "what only the new set had is gone");
+    let schema = docker(&["exec", &real.of_service("server")[0][..64], "cat", "/data/schema"]);
+    assert_eq!(schema, "newer", "volumes are never put back");
 }
 
 #[test]

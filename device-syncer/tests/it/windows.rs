@@ -3,11 +3,11 @@
 use std::fs;
 use std::path::Path;
 
-use device_syncer::reconcile::kernel_clock;
 use jiff::{SignedDuration, Timestamp};
 use repo_testkit::terminate;
 use serde_json::{Value, json};
 
+use crate::clocks::Kernel;
 use crate::world::{App, World, command, push, until};
 
 /// Windows that are closed for ever, and so is a downtime that never ends.
@@ -253,14 +253,12 @@ fn a_device_talks_to_its_host_where_windows_leave_no_time_for_it_or_are_not_to_b
         (json!({"zone": "UTC", "talk": never}), "clock: {rtc: true}"),
         (silent(), "clock: {rtc: false}"),
     ] {
-        if clock == "clock: {rtc: false}" && kernel_clock::is_synchronised() {
-            continue;
-        }
         let world = World::running();
+        let unsynchronised = Kernel::new(&world, false);
         world.settings(&format!("{clock}\n"));
         publish(&world, &windows);
-        world.once();
-        let mut running = command(&world.home(), &["run"]).spawn().unwrap();
+        unsynchronised.syncer(&["once"]);
+        let mut running = unsynchronised.command(&["run"]).spawn().unwrap();
         world.hand.want("greeter", &world.app, "servus");
         publish(&world, &json!({"zone": "UTC"}));
         until("it says what it adopted", || world.report()["adopted"]["serial"] == world.hand.serial());
@@ -385,13 +383,11 @@ fn a_side_that_says_nothing_of_fetching_has_it_done_with_the_changes() {
     world.once().ended(1);
     assert_eq!(fetched(&world, &app), (false, false));
     // By a clock that nobody vouches for nothing is fetched; the fleet, which is heard, and the site can end that.
-    if !kernel_clock::is_synchronised() {
-        world.settings("clock: {rtc: false}\n");
-        world.once().ended(1);
-        assert_eq!(fetched(&world, &app), (false, false));
-        assert!(world.message("other").contains("clock is synchronised"), "{}", world.message("other"));
-    }
     world.settings("clock: {rtc: false}\n");
+    let unsynchronised = Kernel::new(&world, false);
+    unsynchronised.syncer(&["once"]).ended(1);
+    assert_eq!(fetched(&world, &app), (false, false));
+    assert!(world.message("other").contains("clock is synchronised"), "{}", world.message("other"));
     world.hand.forge(|draft| {
         draft.json("envelope.json", |envelope| {
             envelope["policy"].as_object_mut().unwrap().remove("windows");
@@ -399,7 +395,7 @@ fn a_side_that_says_nothing_of_fetching_has_it_done_with_the_changes() {
         });
         draft.seal_envelope();
     });
-    world.once().good();
+    unsynchronised.syncer(&["once"]).good();
     assert_eq!(fetched(&world, &app), (true, true));
 }
 

@@ -235,6 +235,20 @@ fn what_is_fetched_ahead_goes_on_after_its_windows_as_is_said_and_ends_at_once_f
 }
 
 #[test]
+fn with_less_than_a_gib_of_memory_three_are_at_work_at_most_and_else_six() {
+    let all = |young, memory| Bounds::new(young, memory).all;
+    assert_eq!([all(2, (1 << 30) - 1), all(2, 1 << 30), all(2, 16 << 30)], [3, 6, 6]);
+    assert_eq!((Bounds::new(2, 1 << 30).young, all(8, 1 << 29)), (2, 8), "as many as the settings let begin");
+}
+
+/// As `docs/behaviour.md` has them.
+#[test]
+fn two_minutes_are_waited_for_what_is_changed_and_ten_once_a_hook_began_and_one_at_the_end_of_the_program() {
+    let Patience { outdated, outdated_once, program } = PATIENCE;
+    assert_eq!([YOUNG, outdated, outdated_once, program].map(|time| time.as_secs()), [120, 120, 600, 60]);
+}
+
+#[test]
 fn five_that_hang_for_longer_than_two_minutes_hold_nobody_back() {
     let hang = ["fetch a", "apply b", "apply c", "apply d", "fetch e"];
     let (mut bench, wanted) = (Bench::new(&hang), all(&["a", "b", "c", "d", "e", "f", "g"]));

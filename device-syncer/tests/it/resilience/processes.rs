@@ -1,6 +1,9 @@
 //! Syncers and their children that are there twice, hang, or go down with the device.
 
+use std::collections::BTreeMap;
 use std::process::Child;
+
+use serde_json::Value;
 
 use super::*;
 
@@ -68,6 +71,49 @@ fn a_child_that_never_ends_is_ended() {
     world.assert_idle();
 }
 
+/// What was begun and didn't come back, by project.
+fn attempts(world: &World) -> BTreeMap<String, Value> {
+    let bytes = git::show(&world.clone(), "refs/syncer/state", "attempt.json");
+    bytes.map(|bytes| serde_json::from_slice(&bytes).unwrap()).unwrap_or_default()
+}
+
+/// A boot at whose end the device goes down while these are applied, which hang; all of them where there are several.
+fn go_down(world: &World, boot: &str, applied: &[&str]) {
+    world.reboot(boot);
+    let projects: Vec<_> = applied.iter().map(|name| world.project(name)).collect();
+    world.fake.set("hang-up", if let [project] = &projects[..] { project } else { "" });
+    let mut syncer = command(&world.home(), &["once"]).spawn().unwrap();
+    until("it applies", || {
+        let attempts = attempts(world);
+        let is_open = |project: &String| attempts.get(project).is_some_and(|one| one["bootId"] == boot);
+        let children = holders(&world.home().join("children.lock"));
+        projects.iter().all(is_open) && children.iter().filter(|pid| **pid != syncer.id()).count() >= projects.len()
+    });
+    kill(&mut syncer);
+    world.fake.unset("hang-up");
+    until("its children have ended", || holders(&world.home().join("children.lock")).is_empty());
+    // What the power took: nothing says that the apply was complete.
+    fs::remove_dir_all(world.home().join("projects")).unwrap();
+}
+
+#[test]
+fn of_two_that_are_applied_when_the_device_goes_down_only_the_one_that_takes_it_down_alone_is_given_up() {
+    let world = World::running();
+    world.hand.want("greeter", &world.app, "bomb");
+    world.hand.want("other", &world.app, "hello");
+    world.hand.publish();
+    go_down(&world, "one", &["greeter", "other"]);
+    for boot in ["two", "three", "four"] {
+        go_down(&world, boot, &["greeter"]);
+        let neighbour = attempts(&world).remove(&world.project("other"));
+        assert!(neighbour.as_ref().is_none_or(|one| one["lost"] == 0), "boot {boot}: {neighbour:?}");
+    }
+    world.reboot("five");
+    world.once().ended(1);
+    assert_eq!(world.states("greeter"), ["hello failed crash-loop"]);
+    assert_eq!(world.states("other"), ["hello installed"]);
+}
+
 #[test]
 fn an_application_that_takes_the_device_down_is_given_up_after_three_boots() {
     let world = World::running();
@@ -77,19 +123,7 @@ fn an_application_that_takes_the_device_down_is_given_up_after_three_boots() {
     world.hand.want("other", &world.app, "hello");
     world.hand.publish();
     for boot in ["one", "two", "three"] {
-        world.reboot(boot);
-        world.fake.set("hang-up", "");
-        let mut syncer = command(&world.home(), &["once"]).spawn().unwrap();
-        until("it applies", || {
-            let attempts = git::show(&world.clone(), "refs/syncer/state", "attempt.json").unwrap_or_default();
-            String::from_utf8(attempts).unwrap().contains(&format!("\"bootId\":\"{boot}\""))
-                && holders(&world.home().join("children.lock")).iter().any(|pid| *pid != syncer.id())
-        });
-        kill(&mut syncer);
-        world.fake.unset("hang-up");
-        until("its child has ended", || holders(&world.home().join("children.lock")).is_empty());
-        // What the power took: nothing says that the apply was complete.
-        fs::remove_dir_all(world.home().join("projects")).unwrap();
+        go_down(&world, boot, &["greeter"]);
     }
     world.reboot("four");
     world.once().ended(1);
