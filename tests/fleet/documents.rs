@@ -263,6 +263,37 @@ fn each_threat_has_a_test() {
     assert!(count > 40, "only {count} rows were read: this test has to follow the page");
 }
 
+/// The rows of the tables in a text, without their heads.
+fn rows(text: &str) -> impl Iterator<Item = &str> {
+    let next = text.lines().skip(1).chain([""]);
+    let rows = text.lines().zip(next).filter(|(line, next)| line.starts_with("| ") && !next.starts_with("|--"));
+    rows.map(|(line, _)| line.trim_matches(['|', ' ']))
+}
+
+#[test]
+fn each_thing_that_a_device_does_has_a_test_and_what_must_always_hold_a_mutant() {
+    let repository = Repository::read();
+    let page = repository.text(Path::new("docs/behaviour.md"));
+    let (does, always) = page.split_once("## What must always hold").expect("the table of mutants");
+    let function = |name: &str| name.rsplit("::").next().map(str::to_owned).filter(|name| is_test_name(name));
+    let tests = |cell: &str| quoted(cell).iter().filter_map(|name| function(name)).collect::<Vec<_>>();
+    let mut count = 0;
+    for row in rows(does) {
+        let shown = row.rsplit(" | ").next().unwrap_or_default();
+        assert!(!tests(shown).is_empty(), "no test shows this: {row}");
+        count += 1;
+    }
+    for row in rows(always) {
+        let cells: Vec<_> = row.split(" | ").collect();
+        let [_, shown, mutant] = cells[..] else { panic!("not three cells: {row}") };
+        let patch = repository.text(Path::new(&format!("mutants/{}.patch", mutant.trim_matches('`'))));
+        let of_mutant = patch.lines().find_map(|line| line.strip_prefix("Test: ")).and_then(function);
+        assert!(of_mutant.is_some_and(|test| tests(shown).contains(&test)), "the mutant turns another test red: {row}");
+        count += 1;
+    }
+    assert!(count > 80, "only {count} rows were read: this test has to follow the page");
+}
+
 #[test]
 fn each_component_requirement_has_a_verdict_and_what_is_met_a_test() {
     let page = Repository::read().text(Path::new("docs/iec-62443-4-2.md"));

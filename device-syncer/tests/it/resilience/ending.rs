@@ -136,7 +136,8 @@ fn a_tip_that_nobody_vouches_for_ends_nothing_that_is_at_work() {
     world.fake.set("hang-up", "");
     world.hand.want("greeter", &world.app, "servus");
     world.hand.publish();
-    let syncer = command(&world.home(), &["run"]).spawn().unwrap();
+    let log = world.path("run.log");
+    let syncer = command(&world.home(), &["run"]).stderr(fs::File::create(&log).unwrap()).spawn().unwrap();
     until("it applies", || world.states("greeter") == ["hello installing"]);
     let (good, document) =
         (world.hand.tip("desired"), format!("deployments/{}.yaml", world.hand.deployment_id("greeter")));
@@ -163,4 +164,6 @@ fn a_tip_that_nobody_vouches_for_ends_nothing_that_is_at_work() {
     finish(syncer);
     let calls = world.fake.calls();
     assert!(!calls.iter().any(|call| call.contains("junk")), "{calls:?}");
+    let log = fs::read_to_string(&log).unwrap();
+    assert!(!log.contains("is outdated, and ends"), "{log}");
 }
