@@ -41,6 +41,13 @@ fn many_devices_come_from_one_list_with_one_commit_and_the_same_list_again_compl
     assert_eq!((&again["devices"][0]["wasThere"], &again["devices"][50]["wasThere"]), (&true.into(), &false.into()));
     assert_eq!((git(&["rev-list", "--count", &format!("{before}..HEAD")]).as_str(), status(&lab).as_str()), ("1", ""));
     assert!(out.join("press-59.json").exists());
+    // The same as JSON.
+    let json = r#"[{"id": "press-17", "labels": {"site": "graz", "line": "17"}},
+        {"id": "press-90", "labels": {"site": "linz"}}]"#;
+    fs::write(&list, json).unwrap();
+    let more: Value = serde_json::from_str(&lab.run(&args).good()).unwrap();
+    assert_eq!((&more["devices"][0]["wasThere"], &more["devices"][1]["wasThere"]), (&true.into(), &false.into()));
+    assert!(lab.read("devices/press-90.yaml").contains("\"site\": \"linz\"") && out.join("press-90.json").exists());
 }
 
 #[test]
