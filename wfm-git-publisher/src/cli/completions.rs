@@ -10,6 +10,7 @@ use std::process::ExitCode;
 use clap_complete::engine::{ArgValueCompleter, CompletionCandidate, PathCompleter, ValueCompleter};
 use clap_complete::env::Shells;
 use clap_complete::{CompleteEnv, Shell};
+use repo_git::Entry;
 use repo_model::{ApplicationId, DeploymentName, DeviceId};
 
 use super::{Place, command, threads, write_out};
@@ -17,6 +18,7 @@ use crate::error::Failure;
 use crate::fleet::{SourceFile, deployment_names, device_files, read_device};
 use crate::operator::app::{Origin, Version};
 use crate::operator::deploy::Target;
+use crate::repos::FleetRepo;
 
 /// The program, as a shell finds it.
 const PROGRAM: &str = "wfm-git-publisher";
@@ -49,6 +51,8 @@ pub(super) fn run(args: &Args) -> Result<u8, Failure> {
 
 /// Answers a shell, if one asks. It has no place for errors: then nothing fits.
 pub(super) fn called() -> Option<ExitCode> {
+    // Nearly nobody does, and each start passes here.
+    env::var_os(ASKED)?;
     let here = env::current_dir().ok();
     let answer = CompleteEnv::with_factory(|| with_names(command())).var(ASKED).bin(PROGRAM).completer(PROGRAM);
     match answer.try_complete(env::args_os(), here.as_deref()) {
@@ -81,7 +85,7 @@ fn with_names(command: clap::Command) -> clap::Command {
     command.mut_subcommands(with_names)
 }
 
-/// Devices by their ids.
+/// Devices, also for an argument whose type tells nothing of them.
 pub(super) fn devices(typed: &OsStr) -> Vec<CompletionCandidate> {
     fitting(typed, device_files(&files("devices/")).into_iter().map(|(id, _)| id.into()))
 }
@@ -134,25 +138,28 @@ fn is_word(text: &str) -> bool {
     text.starts_with(begins) && text.chars().all(|c| begins(c) || "~-@+=".contains(c))
 }
 
-/// The versions of applications, which the paths of their packages tell.
+/// The versions of applications, which the paths of their packages tell: these may be large, and aren't read.
 fn versions() -> impl Iterator<Item = Version> {
-    let version = |file: SourceFile| {
-        let path = file.path.strip_prefix("applications/")?.strip_suffix("/margo.yaml")?;
+    let version = |entry: Entry| {
+        let path = entry.path.strip_prefix("applications/")?.strip_suffix("/margo.yaml")?;
         let (application, version) = path.split_once('/')?;
         format!("{application}@{version}").parse().ok()
     };
-    files("applications/").into_iter().filter_map(version)
+    let entries = entries("applications/").map(|(_, entries)| entries).unwrap_or_default();
+    entries.into_iter().filter_map(version)
 }
 
 /// The fleet's files in this folder; none where it can't be read.
 fn files(folder: &str) -> Vec<SourceFile> {
-    let read = || {
-        let source = place()?.source().ok()?;
-        let mut entries = source.entries(source.resolve("HEAD").ok()?).ok()?;
-        entries.retain(|entry| entry.path.starts_with(folder));
-        Some(source.read(&entries, threads()))
-    };
-    read().unwrap_or_default()
+    entries(folder).map(|(source, entries)| source.read(&entries, threads())).unwrap_or_default()
+}
+
+/// What the newest commit has in this folder, and the repository to read it from.
+fn entries(folder: &str) -> Option<(FleetRepo, Vec<Entry>)> {
+    let source = place()?.source().ok()?;
+    let mut entries = source.entries(source.resolve("HEAD").ok()?).ok()?;
+    entries.retain(|entry| entry.path.starts_with(folder));
+    Some((source, entries))
 }
 
 /// Where the fleet is that the command line is about. Shells give its words as they are typed, so that `~` isn't a folder yet.
