@@ -206,12 +206,12 @@ impl DeviceSide {
         mut is_waited_for: bool,
         pushed: &dyn Fn() -> Option<StatusTip>,
     ) -> Result<(LocalOutcome, Option<Seen>), PassError> {
-        let rest = Rest::begin(&self.state, &self.device.home);
         if let Ok(found) = &found
             && let Some((local, seen)) = self.look(found.as_ref(), &mut is_waited_for)
         {
             return Ok((local, Some(seen)));
         }
+        let rest = Rest::begin(&self.state, &self.device.home);
         let mut result = found.and_then(|found| self.make_pass(found, is_waited_for));
         if self.is_mended_later || self.is_to_be_mended(result.as_ref().err()) {
             let clone = self.clone.clone();

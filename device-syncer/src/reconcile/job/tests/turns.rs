@@ -9,7 +9,7 @@ thread_local! {
     static JOB: Cell<Option<usize>> = const { Cell::new(None) };
 }
 
-/// Whose turn it is.
+/// Lets one job go on at a time, in an order that a test chooses.
 #[derive(Debug, Default)]
 pub(super) struct Turns {
     turn: Mutex<Turn>,
