@@ -10,7 +10,7 @@ use repo_testkit::engine;
 use serde_json::{Value, json};
 
 use crate::docker::{CHECK, Real, client, docker};
-use crate::world::{registry, text};
+use crate::world::{registry, text, until};
 
 const MANIFEST: &str = "application/vnd.docker.distribution.manifest.v2+json";
 
@@ -63,13 +63,13 @@ impl Image {
         curl(&["-H", &format!("Accept: {MANIFEST}"), &self.manifest_url(self.digest(content))])
     }
 
-    /// Lets the tag mean this manifest in the registry; the engine keeps neither content.
+    /// Lets the tag mean this manifest in the registry; the engine keeps neither content, unless one runs.
     pub(crate) fn put(&self, manifest: &[u8]) {
         let file = tempfile::NamedTempFile::new().unwrap();
         fs::write(file.path(), manifest).unwrap();
         let (header, data) = (format!("Content-Type: {MANIFEST}"), format!("@{}", file.path().display()));
         curl(&["-X", "PUT", "-H", &header, "--data-binary", &data, &self.manifest_url("1")]);
-        self.leave_engine();
+        self.removed();
     }
 
     /// Moves the tag.
@@ -77,23 +77,37 @@ impl Image {
         self.put(&self.manifest(content));
     }
 
-    /// Takes a content out of the registry.
+    /// Takes a content out of the registry, which says so itself.
     pub(crate) fn delete(&self, content: usize) {
-        let path = self.repository().split_once('/').unwrap().1;
-        curl(&["-X", "DELETE", &format!("http://{}/v2/{path}/manifests/{}", registry(), self.digest(content))]);
+        let url = self.manifest_url(self.digest(content));
+        curl(&["-X", "DELETE", &url]);
+        until("the registry has it no more", || {
+            let answer = Command::new("curl").args(["--silent", "--head", "--write-out", "%{http_code}", &url]).output();
+            String::from_utf8_lossy(&answer.expect("curl").stdout).ends_with("404")
+        });
     }
 
-    /// As somebody does who makes room.
+    /// As somebody does who makes room: the engine itself says that it has neither content any more.
     pub(crate) fn leave_engine(&self) {
-        for (id, _) in &self.contents {
-            let _ = Command::new(client()).args(["image", "rm", "--force", id]).output();
-        }
+        until("the engine has it no more", || self.removed());
+    }
+
+    /// Whether the engine is rid of both, as far as it could be.
+    fn removed(&self) -> bool {
+        self.contents.iter().fold(true, |gone, (id, _)| {
+            let removal = Command::new(client()).args(["image", "rm", "--force", id]).output().expect("docker runs");
+            let said = String::from_utf8_lossy(&removal.stderr).into_owned();
+            if !removal.status.success() && !said.contains("No such image") {
+                eprintln!("{id}: {said}");
+            }
+            gone && !Command::new(client()).args(["image", "inspect", id]).output().is_ok_and(|there| there.status.success())
+        })
     }
 }
 
 impl Drop for Image {
     fn drop(&mut self) {
-        self.leave_engine();
+        self.removed();
     }
 }
 
