@@ -82,7 +82,8 @@ impl Image {
         let url = self.manifest_url(self.digest(content));
         curl(&["-X", "DELETE", &url]);
         until("the registry has it no more", || {
-            let answer = Command::new("curl").args(["--silent", "--head", "--write-out", "%{http_code}", &url]).output();
+            let answer =
+                Command::new("curl").args(["--silent", "--head", "--write-out", "%{http_code}", &url]).output();
             String::from_utf8_lossy(&answer.expect("curl").stdout).ends_with("404")
         });
     }
@@ -100,7 +101,10 @@ impl Image {
             if !removal.status.success() && !said.contains("No such image") {
                 eprintln!("{id}: {said}");
             }
-            gone && !Command::new(client()).args(["image", "inspect", id]).output().is_ok_and(|there| there.status.success())
+            gone && !Command::new(client())
+                .args(["image", "inspect", id])
+                .output()
+                .is_ok_and(|there| there.status.success())
         })
     }
 }

@@ -16,7 +16,8 @@ use serde_json::{Value, json};
 
 use crate::https::{at_home, join, trouble};
 use crate::our_host::{OurHost, State};
-use crate::world::{App, World, command, finish, kill, until};
+use crate::windows::another_app;
+use crate::world::{App, World, command, finish, kill, registry, until};
 
 /// Short limits, so that a host that is gone doesn't hold up what is counted.
 const SHORT: &str = "host: {timeouts: {connect: 2s, answer: 2s, stall: 1500ms, total: 6s}}\n";
@@ -543,6 +544,60 @@ fn settings_that_change_count_without_a_restart_and_a_mistake_in_them_changes_no
     let docker = format!("{{program: {}, host: \"{}\"}}", program("fake-docker").display(), other.host());
     world.settings_of(&world.home(), &docker, "poll: 1s\nreport: 1h\n");
     until("the other engine has it", || other.calls().iter().any(|call| call.starts_with("start ")));
+    running.end();
+}
+
+#[test]
+fn windows_policy_mirrors_and_jobs_that_change_count_without_a_restart_and_the_log_says_what_needs_one() {
+    let world = World::running();
+    let settings = |more: &str| world.settings(&format!("poll: 1s\nreport: 1s\n{more}"));
+    let wants = |app: &App, greeting: &str| {
+        world.hand.want("greeter", app, greeting);
+        world.hand.publish();
+    };
+    let is = |state: &str| until(state, || world.states("greeter") == [format!("hello {state}")]);
+    settings("");
+    let running = Running::start(&world);
+    until("it works", || running.log().contains("pass good=true"));
+
+    settings("gates: {windows: {zone: UTC, apply: {deny: [{start: '0 0 * * *', length: 25h}]}}}\n");
+    until("windows count", || running.log().contains("what it says now counts from here on"));
+    wants(&world.app, "window");
+    is("pending waiting-window");
+    settings("");
+    until("the window is gone", || world.greetings() == ["window"]);
+
+    settings("policy: {archives: []}\n");
+    is("failed policy-denied");
+    assert_eq!(world.greetings(), ["window"]);
+    settings("");
+    is("installed");
+
+    let away = "127.0.0.1:1";
+    let elsewhere = another_app(&world);
+    wants(&App { repository: elsewhere.repository.replace(&registry(), away), ..elsewhere }, "mirror");
+    is("pending artifact-unavailable");
+    let file = world.home().join("device.yaml");
+    let mirrors = format!("registries: {{mirrors: {{\"{away}\": [\"{}\"]}}, ", registry());
+    fs::write(&file, fs::read_to_string(&file).unwrap().replace("registries: {", &mirrors)).unwrap();
+    until("the mirror has it", || world.greetings() == ["mirror"]);
+    is("installed");
+
+    settings("jobs: 1\n");
+    world.fake.set("hang-up", &world.project("greeter"));
+    wants(&world.app, "hangs");
+    is("installing");
+    world.hand.want("other", &world.app, "hello");
+    world.hand.publish();
+    until("it is queued", || world.states("other") == ["hello pending queued"]);
+    settings("jobs: 2\n");
+    until("there is room for two", || world.states("other") == ["hello installed"]);
+    world.fake.unset("hang-up");
+    is("installed");
+
+    let text = fs::read_to_string(&file).unwrap();
+    fs::write(&file, text.replace("/boot-id\n", "/another-boot-id\n")).unwrap();
+    until("it says what it can't", || running.log().contains("`bootIdFile` counts after a restart of this program"));
     running.end();
 }
 

@@ -294,7 +294,7 @@ fn a_mistake_in_the_windows_is_named() {
 }
 
 /// `hello` with another image, as nobody has it here.
-fn another_app(world: &World) -> App {
+pub(crate) fn another_app(world: &World) -> App {
     let hello = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/apps/hello/compose.yaml");
     let (directory, compose) = (world.path("another"), fs::read_to_string(hello).unwrap());
     fs::create_dir_all(&directory).unwrap();
