@@ -161,7 +161,7 @@ fn kills(helm: &str) {
         whole.push(start.elapsed());
     });
     let (mut within, mut calling) = (0, 0);
-    let rounds = rounds().map_or(10, |rounds| (rounds / 10).max(10));
+    let rounds = rounds().map_or(2 * DEEDS.len(), |rounds| (rounds / 10).max(10));
     for round in 0..rounds {
         let (deed, alone) = (DEEDS[round % DEEDS.len()], random(&mut state, 2) == 0);
         let after = Duration::from_micros(random(&mut state, whole[round % DEEDS.len()].as_micros() as u64));

@@ -306,7 +306,7 @@ fn no_kill_at_any_sync_point_loses_or_tears_anything() {
     assert_eq!(
         Driver::new("scenario").run(Cut::Process, occurrences()),
         all_names(),
-        "every point was cut on both sides"
+        "one was killed before every point"
     );
 }
 
