@@ -38,12 +38,7 @@ fn lock(real: &Real, name: &str, digest: &str) {
 /// Adds mirrors to the settings, in place of those before.
 fn mirrors(real: &Real, of: &str, mirrors: &[&str], only: bool) {
     real.use_program(&crate::docker::client());
-    let file = real.home().join("device.yaml");
-    let settings = fs::read_to_string(&file).unwrap();
-    let mirrors = json!({of: mirrors}).to_string();
-    let with = settings.replace("registries: {", &format!("registries: {{mirrors: {mirrors}, mirrorsOnly: {only}, "));
-    assert_ne!(with, settings);
-    fs::write(&file, with).unwrap();
+    real.add_mirrors(of, mirrors, only);
 }
 
 /// What a liar says of everything under a digest that it is asked for.

@@ -42,6 +42,11 @@ impl Charts {
 
     /// Wants the chart, with these values: pointer and YAML.
     pub(crate) fn want(&self, name: &str, values: &[(&str, &str)]) {
+        self.want_from(&registry(), name, values);
+    }
+
+    /// The same from this registry.
+    fn want_from(&self, at: &str, name: &str, values: &[(&str, &str)]) {
         let (world, lock) = (&self.world, &self.lock);
         world.hand.want(name, &world.app, "replaced");
         let mut parameters = String::new();
@@ -49,7 +54,7 @@ impl Charts {
             let target = format!("{{pointer: '{pointer}', components: [hello]}}");
             parameters += &format!("\n    p{index}: {{value: {value}, targets: [{target}]}}");
         }
-        let repository = format!("oci://{}/syncer-it/charts/{}/web", registry(), std::process::id());
+        let repository = format!("oci://{at}/syncer-it/charts/{}/web", std::process::id());
         world.hand.edit(name, |document| {
             let head = document.split("spec:").next().unwrap().replace("default", self.cluster.namespace());
             let component = format!("{{name: hello, properties: {{repository: '{repository}', revision: 1.0.0}}}}");
@@ -297,6 +302,30 @@ fn a_newer_revision_ends_the_waiting_for_a_release() {
     assert!(began.elapsed() < Duration::from_secs(200), "it waited for {:?}", began.elapsed());
     world.once().good();
     assert_eq!(world.states("greeter"), installed());
+    charts.assert_idle("greeter");
+}
+
+#[test]
+fn a_chart_that_its_registry_can_not_give_comes_from_a_mirror_and_with_its_digest_or_not_at_all() {
+    let charts = Charts::new(HELM_4);
+    let (world, away) = (&charts.world, "127.0.0.1:1");
+    charts.want_from(away, "greeter", &[]);
+    world.hand.publish();
+    world.once().ended(1);
+    assert_eq!(world.states("greeter"), ["hello pending artifact-unavailable"]);
+    world.add_mirrors(away, &[&registry()], false);
+    let another = json!(repo_model::Digest::of(b"another chart"));
+    world.hand.describe("greeter", |described| described["locks"]["hello"]["manifest"] = another);
+    world.hand.publish();
+    world.once().ended(1);
+    assert_eq!(
+        (world.states("greeter"), charts.deployments()),
+        (vec!["hello pending artifact-unavailable".into()], vec![])
+    );
+    charts.want_from(away, "greeter", &[]);
+    world.hand.publish();
+    world.once().good();
+    assert_eq!((world.states("greeter"), charts.history("greeter")), (installed(), vec!["1 deployed".to_owned()]));
     charts.assert_idle("greeter");
 }
 

@@ -577,9 +577,7 @@ fn windows_policy_mirrors_and_jobs_that_change_count_without_a_restart_and_the_l
     let elsewhere = another_app(&world);
     wants(&App { repository: elsewhere.repository.replace(&registry(), away), ..elsewhere }, "mirror");
     is("pending artifact-unavailable");
-    let file = world.home().join("device.yaml");
-    let mirrors = format!("registries: {{mirrors: {{\"{away}\": [\"{}\"]}}, ", registry());
-    fs::write(&file, fs::read_to_string(&file).unwrap().replace("registries: {", &mirrors)).unwrap();
+    world.add_mirrors(away, &[&registry()], false);
     until("the mirror has it", || world.greetings() == ["mirror"]);
     is("installed");
 
@@ -595,6 +593,7 @@ fn windows_policy_mirrors_and_jobs_that_change_count_without_a_restart_and_the_l
     world.fake.unset("hang-up");
     is("installed");
 
+    let file = world.home().join("device.yaml");
     let text = fs::read_to_string(&file).unwrap();
     fs::write(&file, text.replace("/boot-id\n", "/another-boot-id\n")).unwrap();
     until("it says what it can't", || running.log().contains("`bootIdFile` counts after a restart of this program"));

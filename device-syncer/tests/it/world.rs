@@ -10,7 +10,7 @@ use repo_testkit::cluster::Cluster;
 use repo_testkit::fake_docker::FakeDocker;
 use repo_testkit::hand::Hand;
 use repo_testkit::{comes_within, git, invariants, program};
-use serde_json::Value;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 
 pub(crate) use repo_testkit::application::{App, push};
@@ -118,6 +118,17 @@ impl World {
             boot_id.display()
         );
         fs::write(home.join("device.yaml"), text).expect("written");
+    }
+
+    /// Adds mirrors of a registry to the settings as they are.
+    pub(crate) fn add_mirrors(&self, of: &str, mirrors: &[&str], only: bool) {
+        let file = self.home().join("device.yaml");
+        let settings = fs::read_to_string(&file).expect("read");
+        let mirrors = json!({of: mirrors}).to_string();
+        let with =
+            settings.replace("registries: {", &format!("registries: {{mirrors: {mirrors}, mirrorsOnly: {only}, "));
+        assert_ne!(with, settings);
+        fs::write(&file, with).expect("written");
     }
 
     /// Writes each wrong value into `device.yaml` as `settings` places it; each of these commands ends with 1 and says the words
