@@ -10,8 +10,12 @@ use repo_testkit::pki::{Authority, Validity};
 use repo_testkit::ports::free_port;
 use serde_json::{Value, json};
 
+use wfm_git_publisher::rollout::Phase;
+
+use crate::device_history::tells;
 use crate::follow::{Running, wait_for};
 use crate::reports::Reporter;
+use crate::rollouts;
 use crate::support::{Lab, after};
 use crate::waves::reports;
 
@@ -128,6 +132,14 @@ fn settings(lab: &Lab, receivers: &[(&str, String)]) {
     fs::write(lab.home.config(), format!("alerts:\n  poll: 1s\n  receivers:\n{lines}")).unwrap();
 }
 
+/// The settings of a command as a receiver, and the file with the events that it took.
+fn pager(lab: &Lab) -> (String, PathBuf) {
+    let (page, paged) = (lab.dir().join("page"), lab.dir().join("paged"));
+    fs::write(&page, format!("#!/bin/sh\ncat >>{0}; echo >>{0}\n", paged.display())).unwrap();
+    fs::set_permissions(&page, fs::Permissions::from_mode(0o755)).unwrap();
+    (format!("{{command: {}, for: 1s}}", page.display()), paged)
+}
+
 #[test]
 fn a_failed_deployment_is_told_signed_once_and_once_more_when_it_is_well() {
     let lab = lab();
@@ -172,10 +184,7 @@ fn a_failed_deployment_is_told_signed_once_and_once_more_when_it_is_well() {
 fn a_receiver_that_is_down_holds_nobody_up_and_hears_what_is_so_when_it_is_back() {
     let lab = lab();
     let hook = Hook::start(&lab);
-    let (page, paged) = (lab.dir().join("page"), lab.dir().join("paged"));
-    fs::write(&page, format!("#!/bin/sh\ncat >>{0}; echo >>{0}\n", paged.display())).unwrap();
-    fs::set_permissions(&page, fs::Permissions::from_mode(0o755)).unwrap();
-    let pager = format!("{{command: {}, for: 1s}}", page.display());
+    let (pager, paged) = pager(&lab);
     settings(&lab, &[("on-call", hook.settings("for: 1s")), ("pager", pager)]);
     fs::write(hook.dir.join("down"), "").unwrap();
     let running = Running::start(&lab, &[]);
@@ -232,6 +241,55 @@ fn a_device_that_is_silent_lies_or_gets_nothing_fires_and_whoever_is_not_enrolle
     assert!(all.iter().any(|one| one.starts_with("security-event devices/press-03/security/")), "{all:?}");
     assert!(all.iter().any(|one| one.starts_with("not-publishable ")), "{all:?}");
     assert!(!all.iter().any(|one| one.contains("spare-01")), "{all:?}");
+}
+
+#[test]
+fn what_a_device_says_of_itself_how_a_rollout_ends_and_what_soon_counts_no_more_is_told() {
+    let lab = Lab::with(&["press-01", "packer-01"]);
+    lab.publish_all();
+    says(&lab, "packer-01", "installed");
+    let (pager, paged) = pager(&lab);
+    settings(&lab, &[("pager", pager)]);
+    // For 30 days from when it was made.
+    let certificate = Authority::new("the host's authority").server(&["wfm.example"], Validity::Now);
+    fs::write(lab.dir().join("host.pem"), certificate.certificate).unwrap();
+    private(&lab.dir().join("host.key"), &certificate.key);
+    let dir = lab.dir().display();
+    let serve = format!("serve: {{names: [wfm.example], certificateFile: {dir}/host.pem, keyFile: {dir}/host.key}}\n");
+    fs::write(lab.home.config(), fs::read_to_string(lab.home.config()).unwrap() + &serve).unwrap();
+    let running = Running::start(&lab, &[]);
+    // Whoever hears of a rollout's end was there before it.
+    wait_for("the certificate's end", || events(&paged).len() == 1);
+    let condition = |kind: &str| json!({"type": kind, "reason": "Reason", "message": "it is so"});
+    tells(&lab, "press-01", ["Stalled", "Stale", "RuntimeUnavailable"].map(condition).into(), json!([]));
+    let unwell = r#""health":"degraded","reason":"`web` is gone""#;
+    Reporter { lab: &lab, device: "packer-01" }.heartbeat_of("packer-01", &after(-60), unwell);
+    rollouts::remember(&lab.home, 12, Phase::Done, &["press-01", "packer-01"]);
+    repo_testkit::comes_within(std::time::Duration::from_secs(20), || events(&paged).len() >= 6);
+    running.stop().good();
+    let mut all: Vec<_> = events(&paged)
+        .iter()
+        .map(|one| {
+            let data = &one["data"];
+            let about = one["subject"].as_str().unwrap();
+            format!("{} {about}: {}", data["alert"].as_str().unwrap(), data["message"].as_str().unwrap())
+        })
+        .collect();
+    all.sort();
+    assert!(
+        all[0].starts_with("credential-ends credentials/host-certificate: the host certificate ends at "),
+        "{all:?}"
+    );
+    assert_eq!(
+        all[1..],
+        [
+            "deployment-degraded devices/packer-01/deployments/hello: `web` is gone",
+            "device-stale devices/press-01: Reason: it is so",
+            "device-stalled devices/press-01: Reason: it is so",
+            "rollout-finished rollouts/12: the rollout is done: every device has the change",
+            "runtime-unreachable devices/press-01: Reason: it is so",
+        ]
+    );
 }
 
 #[test]

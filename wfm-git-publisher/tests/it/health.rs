@@ -5,6 +5,7 @@ use std::process::Stdio;
 
 use serde_json::{Value, json};
 
+use crate::device_history::tells;
 use crate::reports::Reporter;
 use crate::support::{Lab, after};
 use crate::waves::reports;
@@ -80,6 +81,24 @@ fn each_device_has_one_word_and_whoever_was_not_heard_is_not_counted_as_well() {
     lab.commit();
     let some = shown(&lab, &["mill-01", "mill-02"]);
     assert_eq!(named(&some), [("mill-01", "suspended"), ("mill-02", "failed")]);
+}
+
+#[test]
+fn a_device_that_its_site_holds_is_held_and_one_that_nothing_can_be_published_for_is_not_publishable() {
+    let lab = Lab::with(&["press-01"]);
+    lab.publish_all();
+    let is = |health: &str| {
+        let page = shown(&lab, &["press-01"]);
+        assert_eq!(named(&page), [("press-01", health)], "{page:#}");
+        assert_eq!(page["summary"]["health"], json!({ health: 1 }));
+    };
+    tells(&lab, "press-01", json!([]), json!([{"code": "held", "since": after(-60), "text": "line 2", "by": "j.doe"}]));
+    Reporter { lab: &lab, device: "press-01" }.heartbeat("press-01", &after(-60));
+    is("held");
+    lab.edit("deployments/hello.yaml", "version: 1.0.0", "version: 9.9.9");
+    lab.commit();
+    lab.run(&["publish"]).failed(1);
+    is("not-publishable");
 }
 
 #[test]

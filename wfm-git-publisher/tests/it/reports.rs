@@ -134,7 +134,7 @@ impl Reporter<'_> {
     }
 
     /// A heartbeat that says this of the health of its only component.
-    fn heartbeat_of(&self, signer: &str, time: &str, health: &str) {
+    pub(crate) fn heartbeat_of(&self, signer: &str, time: &str, health: &str) {
         let state = format!(
             r#"{{"layout":1,"time":"{time}","serial":1,"deployments":{{"{}":{{"components":{{"hello":
                {{"state":"installed",{health},"drift":"none","attempts":0}}}}}}}}}}"#,

@@ -57,7 +57,7 @@ fn the_catalogue_shows_each_version_with_what_uses_it() {
 #[test]
 fn an_update_is_seen_before_it_is_added() {
     let lab = Lab::new();
-    lab.run(&["app", "add", text(&package(&lab, "old", "1.0.0"))]).good();
+    let old = package(&lab, "old", "1.0.0");
     let new = package(&lab, "new", "1.1.0");
     let changed = description("1.1.0")
         .replace("name: Northstar", "name: Southstar")
@@ -67,6 +67,9 @@ fn an_update_is_seen_before_it_is_added() {
             "limit: {targets: [{pointer: LIMIT, components: [counter]}]}\n  start: {value: one,",
         )
         .replace("dataType: integer, minValue: 0", "dataType: string, maxLength: 9");
+    let had = "  step: {value: 5, targets: [{pointer: STEP, components: [counter]}]}\n";
+    write(&old, "margo.yaml", description("1.0.0").replace("parameters:\n", &format!("parameters:\n{had}")));
+    lab.run(&["app", "add", text(&old)]).good();
     write(&new, "margo.yaml", changed);
     write(&new, "resources/license.txt", "other terms");
     write(&new, "resources/manual.txt", "");
@@ -79,6 +82,7 @@ fn an_update_is_seen_before_it_is_added() {
         "  ~ profile small component counter: oci://r.example/counter:1.0.0 → oci://r.example/counter:1.1.0\n",
         "  ~ profile small deviceConstraints: ",
         "  + parameter limit: any, no default\n",
+        "  - parameter step: integer, 5 → (none)\n",
         "  ~ parameter start type: integer → string\n",
         "  ~ parameter start default: 1 → \"one\"\n",
         "  ~ parameter start rules: minValue 0 → maxLength 9\n",
@@ -92,7 +96,7 @@ fn an_update_is_seen_before_it_is_added() {
     let all = json(&lab, &["app", "diff", "counter@1.0.0", text(&archive)]);
     assert_eq!(all["differences"].as_array().unwrap().len(), page.lines().count() - 1);
     assert_eq!(all["differences"][0]["what"], "version");
-    let same = lab.run(&["app", "diff", "counter@1.0.0", text(&lab.dir().join("old"))]).good();
+    let same = lab.run(&["app", "diff", "counter@1.0.0", text(&old)]).good();
     assert_eq!(same, "counter@1.0.0 → counter@1.0.0\n  nothing is different\n");
     assert!(!lab.path("applications/counter/1.1.0").exists());
 }
