@@ -318,6 +318,54 @@ fn each_component_requirement_has_a_verdict_and_what_is_met_a_test() {
     assert_eq!(numbers, all);
 }
 
+/// Every command of a program, by the words after its name.
+fn commands(name: &str) -> Vec<String> {
+    let (mut all, mut left) = (Vec::new(), vec![String::new()]);
+    while let Some(command) = left.pop() {
+        let output = Command::new(program(name)).args(command.split_whitespace()).arg("--help").output();
+        let help = String::from_utf8(output.expect("the program").stdout).expect("text");
+        let listed = help.lines().skip_while(|line| *line != "Commands:").skip(1).take_while(|line| !line.is_empty());
+        let listed = listed.filter(|line| !line.starts_with("   ")).filter_map(|line| line.split_whitespace().next());
+        left.extend(listed.filter(|word| *word != "help").map(|word| format!("{command} {word}")));
+        all.push(command);
+    }
+    all.retain(|command| !command.is_empty());
+    all
+}
+
+/// Lists of all commands, and what was decided, tell nobody how to use one.
+#[test]
+fn every_command_of_both_programs_is_shown_on_a_page() {
+    let repository = Repository::read();
+    let lists = ["docs/README.md", "docs/exit-codes.md"].map(Path::new);
+    let pages: Vec<_> = repository
+        .documents()
+        .filter(|(file, _)| file.starts_with("docs") && !file.starts_with("docs/decisions") && !lists.contains(file))
+        .map(|(_, text)| text)
+        .collect();
+    let begins = |rest: &str, words: &str| {
+        rest.strip_prefix(words).is_some_and(|rest| !rest.starts_with(|c: char| c.is_alphanumeric() || c == '-'))
+    };
+    let mut missing = Vec::new();
+    for name in ["wfm-git-publisher", "device-syncer"] {
+        let all = commands(name);
+        assert!(all.len() > 20, "{name}: {all:?}");
+        for command in all {
+            // With the program in front; of two words, which only one program has, also without.
+            let with_program = |line: &str| {
+                let after = line.split(name).skip(1).flat_map(|rest| rest.split('`').next());
+                after.into_iter().any(|rest| rest.match_indices(&command).any(|(at, _)| begins(&rest[at..], &command)))
+            };
+            let quoted =
+                |line: &str| command.trim().contains(' ') && line.split('`').any(|part| begins(part, command.trim()));
+            if !pages.iter().flat_map(|page| page.lines()).any(|line| with_program(line) || quoted(line)) {
+                missing.push(format!("{name}{command}"));
+            }
+        }
+    }
+    assert!(missing.is_empty(), "no page shows: {missing:?}");
+}
+
 /// The start page shows commands to people who have never seen a program of ours.
 #[test]
 fn every_command_of_the_start_page_is_one() {
