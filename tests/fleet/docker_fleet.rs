@@ -42,7 +42,11 @@ fn join(fleet: &Fleet, id: &str, root: &Path) -> Device {
 
 impl Real {
     fn new() -> Self {
-        let site = Site::with(&DEVICES, join);
+        Self::with(&DEVICES)
+    }
+
+    fn with(devices: &[&str]) -> Self {
+        let site = Site::with(devices, join);
         let fleet = site.fleet.read("fleet.yaml");
         let fleet = fleet.lines().find_map(|line| line.strip_prefix("id: ")).expect("an id").to_owned();
         Self { site, fleet }
@@ -166,6 +170,53 @@ fn a_commit_becomes_containers_and_each_change_reaches_just_the_devices_that_it_
     for device in DEVICES {
         assert_eq!(fleet.status(device)["adoptedSerial"], fleet.serial(device), "{device}");
     }
+}
+
+/// `hello` in a second version; both keep a volume.
+fn with_volume(fleet: &Fleet) {
+    let [one, two] = ["1.0.0", "1.1.0"].map(|version| format!("applications/hello/{version}"));
+    let (package, compose) = (format!("{one}/margo.yaml"), format!("{one}/compose/hello/compose.yaml"));
+    let volume = "volumes: [\"data:/data\"]\n    restart: unless-stopped";
+    fleet.replace(&compose, "restart: unless-stopped", volume);
+    fleet.write(&compose, &(fleet.read(&compose) + "volumes: {data: {}}\n"));
+    let (next, with) = (fleet.read(&package), fleet.read(&compose));
+    fleet.write(
+        &format!("{two}/margo.yaml"),
+        &next.replace("version: 1.0.0", "version: 1.1.0").replace("revision: 1.0.0", "revision: 1.1.0"),
+    );
+    let greeting = "GREETING: ${GREETING}";
+    fleet.write(
+        &format!("{two}/compose/hello/compose.yaml"),
+        &with.replace(greeting, "GREETING: ${GREETING}, from 1.1.0"),
+    );
+    fleet.run(&["app", "push", "--all"]);
+    fleet.commit("a second version, and a volume");
+}
+
+#[test]
+fn a_device_that_gets_another_version_by_an_override_keeps_its_volume_and_its_identity() {
+    let real = Real::with(&["press-01", "press-02"]);
+    let (site, fleet) = (&real.site, &real.site.fleet);
+    with_volume(fleet);
+    site.publish();
+    site.pass();
+    let (before, first) = (real.containers(), real.marks());
+    let kept = |id: &str, script: &str| docker(&["exec", id, "sh", "-c", script]);
+    kept(&first["press-02"].0, "echo since the first version > /data/kept");
+
+    let example = "  # - when: {devices: [press-07]}\n  #   application: {version: 1.1.0}";
+    fleet.change(DEPLOYMENT, example, "  - when: {devices: [press-02]}\n    application: {version: 1.1.0}");
+    site.publish();
+    site.pass();
+    let (after, second) = (real.containers(), real.marks());
+    assert_eq!(real.greeting("press-02"), "hello from the press, from 1.1.0");
+    assert_ne!(second["press-02"].0, first["press-02"].0, "another container");
+    let deployment = |all: &BTreeMap<String, Value>| {
+        engine::text(&all["press-02"], "/Config/Labels/device-syncer.deployment").to_owned()
+    };
+    assert_eq!(deployment(&after), deployment(&before), "the same deployment");
+    assert_eq!(kept(&second["press-02"].0, "cat /data/kept"), "since the first version");
+    assert_eq!(second["press-01"], first["press-01"], "its neighbour is left alone");
 }
 
 #[test]
