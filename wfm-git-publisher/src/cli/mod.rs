@@ -41,6 +41,8 @@ mod serve;
 mod signers;
 mod ssh;
 mod status;
+mod table;
+mod terminal;
 mod token;
 mod trace;
 mod trust;
@@ -70,6 +72,8 @@ use crate::plan::{Allowed, Blocked};
 use crate::publish::Options;
 use crate::render::Artifact;
 use crate::repos::{FleetRepo, Home, Registries, Remotes, Rosters, StockGit};
+
+use self::table::table;
 
 /// Turns a fleet repository into one signed Git repository per device
 ///
@@ -517,24 +521,6 @@ fn write_out(text: &str) {
 fn escaped(text: &str) -> String {
     let text = text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
     text.replace('"', "&quot;").replace('\'', "&#39;")
-}
-
-/// Rows under each other, each column as wide as its widest cell. A row stays one, whatever strangers wrote in its cells.
-fn table<const N: usize>(rows: &[[impl AsRef<str>; N]]) -> String {
-    let rows: Vec<_> = rows.iter().map(|row| row.each_ref().map(|cell| text::cell(cell.as_ref()))).collect();
-    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
-    let widths: [usize; N] = std::array::from_fn(width);
-    let mut table = String::new();
-    for row in &rows {
-        let begin = table.len();
-        for (cell, width) in row.iter().zip(widths) {
-            table.push_str(cell);
-            table.extend(std::iter::repeat_n(' ', width - cell.chars().count() + 2));
-        }
-        table.truncate(begin + table[begin..].trim_end().len());
-        table.push('\n');
-    }
-    table
 }
 
 /// Prints what is wrong in the fleet: warnings as they are, errors as the causes of one failure.

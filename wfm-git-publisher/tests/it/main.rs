@@ -63,6 +63,7 @@ mod ssh;
 mod ssh_keys;
 mod status_index;
 mod support;
+mod terminal;
 mod trace;
 mod traps;
 mod trust;

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::LazyLock;
@@ -137,6 +138,19 @@ impl Lab {
 
     pub(crate) fn run_in(&self, dir: &Path, args: &[&str]) -> Ran {
         Ran::of(self.command(args).current_dir(dir).output().unwrap())
+    }
+
+    /// Runs a line of a shell on a terminal that `script` makes, with this typed; what is seen there.
+    pub(crate) fn on_terminal(&self, line: &str, typed: &str) -> Ran {
+        let mut command = Command::new("script");
+        command.args(["--quiet", "--return", "--command", line, "/dev/null"]);
+        for (name, value) in self.command(&[]).get_envs().filter_map(|(name, value)| Some((name, value?))) {
+            command.env(name, value);
+        }
+        command.current_dir(&self.fleet).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().expect("script, of bsdutils");
+        child.stdin.take().unwrap().write_all(typed.as_bytes()).unwrap();
+        Ran::of(child.wait_with_output().unwrap())
     }
 
     /// A device's key, always the same for its name.

@@ -1,25 +1,13 @@
 //! On a terminal, by a real one: `script` makes it.
 
-use std::io::Write;
-use std::process::{Command, Stdio};
-
 use super::*;
-use crate::support::{PROGRAM, Ran};
+use crate::support::Ran;
+use crate::terminal::quoted;
 
 /// What a person sees who types these lines, and how it ends.
 fn typed(lab: &Lab, args: &[&str], lines: &[&str]) -> Ran {
-    let mut command = Command::new("script");
-    let words = [&[PROGRAM], args].concat();
-    let quoted: Vec<_> = words.iter().map(|word| format!("'{word}'")).collect();
-    command.args(["--quiet", "--return", "--command", &quoted.join(" "), "/dev/null"]);
-    for (name, value) in lab.command(&[]).get_envs().filter_map(|(name, value)| Some((name, value?))) {
-        command.env(name, value);
-    }
-    command.current_dir(&lab.fleet).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = command.spawn().expect("script, of bsdutils");
     let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
-    child.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
-    Ran::of(child.wait_with_output().unwrap())
+    lab.on_terminal(&quoted(args), &text)
 }
 
 #[test]
