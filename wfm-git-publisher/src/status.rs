@@ -150,11 +150,12 @@ pub fn fetch(
     remotes: &Remotes,
     fleet: &Fleet,
     devices: impl Iterator<Item = DeviceId>,
+    progress: &(dyn Fn(usize, usize) + Sync),
 ) -> Result<Each<()>, ControlError> {
     let rosters = Control::read_rosters(home)?;
     let (reclaim, stop) = (BTreeSet::new(), AtomicBool::new(false));
-    let (provisioning, progress) = (None, &|_: usize, _: usize| {});
-    let mirror = Mirror { home, rosters: &rosters, remotes, reclaim: &reclaim, provisioning, stop: &stop, progress };
+    let (reclaim, stop) = (&reclaim, &stop);
+    let mirror = Mirror { home, rosters: &rosters, remotes, reclaim, provisioning: None, stop, progress };
     Ok(mirror.reports(mirror.concerned(fleet, devices)))
 }
 

@@ -8,7 +8,7 @@ use clap::FromArgMatches;
 use wfm_git_host::api::{ANSWER, MISSING, UNKNOWN};
 
 use super::questions::{NoQuestion, OPENAPI, OPENAPI_PATH, words};
-use super::{Args, code_of, command, print, run};
+use super::{Args, code_of, command, print, progress, run};
 use crate::error::{Failure, USAGE};
 use crate::repos::Home;
 
@@ -16,6 +16,7 @@ use crate::repos::Home;
 pub(super) fn called() -> Option<ExitCode> {
     let mut arguments = std::env::args_os().skip(1);
     arguments.next().filter(|first| first == ANSWER)?;
+    progress::silence();
     let (home, question) = (arguments.next()?, arguments.next()?);
     Some(ExitCode::from(answer(&home, question.to_str()?)))
 }

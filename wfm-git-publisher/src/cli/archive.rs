@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use repo_model::DeviceId;
 use serde_json::{Value, json};
 
-use super::{OutputArgs, Place, table};
+use super::{OutputArgs, Place, Progress, table};
 use crate::error::{Failure, USER};
 use crate::operator::{Archiving, DeviceArchived, archive};
 use crate::parallel;
@@ -75,7 +75,9 @@ fn write(place: &Place, args: &Args, to: &Path) -> Result<u8, Failure> {
     }
     let keep = usize::try_from(args.keep).unwrap_or(usize::MAX);
     let what = Archiving { devices: &args.devices, keep, to, now: Timestamp::now(), threads: parallel::cores() };
-    let done = archive(&home, &what)?;
+    let progress = Progress::start("archiving");
+    let done = archive(&home, &what, &|done, all| progress.show("archiving from", "repositories", done, all))?;
+    drop(progress);
     let failed: Vec<_> = done.iter().filter_map(|one| Some((one, one.error.as_ref()?))).collect();
     for (one, error) in &failed {
         eprint!("{}", Failure::new((*error).clone()).about(format!("device `{}`", one.device)));

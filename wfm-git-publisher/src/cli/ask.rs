@@ -228,7 +228,7 @@ fn said(place: &Place, id: &DeviceId, cached: bool) -> Result<Option<DeviceAnswe
     let source = place.published_source()?;
     let fleet = super::read_fleet(&source, source.resolve("HEAD")?)?;
     if let Some(remotes) = place.remotes()?.filter(|_| !cached) {
-        fetch(&home, &remotes, &fleet, std::iter::once(id.clone()))?;
+        fetch(&home, &remotes, &fleet, std::iter::once(id.clone()), &|_, _| ())?;
     }
     if !fleet.devices.contains_key(id) && !fleet.broken.devices.contains(id) {
         return Err(device_show::unknown(id));

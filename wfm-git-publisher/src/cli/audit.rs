@@ -5,15 +5,13 @@ mod report;
 mod sbom;
 
 use std::path::PathBuf;
-use std::sync::Mutex;
-use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use repo_model::{DeviceId, Digest};
 pub(super) use report::{agreed_by, agreement_json};
 use serde_json::json;
 
-use super::OutputArgs;
+use super::{OutputArgs, Progress};
 use crate::audit::{self, Archives, Audit, Checkpoint, Finding, Level, Options, Record, Start, UNPROVEN};
 use crate::error::{Failure, USER};
 
@@ -185,10 +183,10 @@ fn audited(
     keeps_records: bool,
 ) -> Result<Audit, Failure> {
     let places = audit::places(directories)?;
-    let (now, last) = (Timestamp::now(), Mutex::new(Instant::now()));
+    let (now, progress) = (Timestamp::now(), Progress::start("reading repositories"));
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let options = Options { start, before, archives, now, threads, keeps_records };
-    Ok(audit::audit(places, options, &|done, all| show("audited", &last, done, all)))
+    Ok(audit::audit(places, options, &|done, all| progress.show("auditing", "repositories", done, all)))
 }
 
 /// The roster that the command line names.
@@ -201,17 +199,6 @@ pub(super) fn start(roster: &str) -> Result<Start, Failure> {
     let bytes =
         bytes.map_err(|error| Failure::new(format!("cannot read the roster `{roster}`: {error}")).hint(hint))?;
     Start::of(roster, &bytes).map_err(|error| Failure::of(&error).hint(hint))
-}
-
-/// The shortest time between two lines, and before the first one.
-const QUIET: Duration = Duration::from_secs(2);
-
-fn show(what: &str, last: &Mutex<Instant>, done: usize, all: usize) {
-    let Ok(mut last) = last.lock() else { return };
-    if last.elapsed() >= QUIET {
-        *last = Instant::now();
-        eprintln!("{what} {done} of {all} repositories");
-    }
 }
 
 fn page(audit: &Audit) -> String {

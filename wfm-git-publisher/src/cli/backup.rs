@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use jiff::Timestamp;
 use serde_json::json;
 
-use super::{OutputArgs, Place};
+use super::{OutputArgs, Place, Progress};
 use crate::error::Failure;
 use crate::operator::restore_clones;
 use crate::repos::{BackedUp, Home, Restored, back_up, restore};
@@ -63,7 +63,9 @@ pub(super) fn run(place: &Place, BackupArgs { file, output }: &BackupArgs) -> Re
     let home = place.home()?;
     home.check_ledger()?;
     let file = std::path::absolute(file)?;
+    let progress = Progress::start("backing up");
     let BackedUp { fleet, repositories, files, bytes, warnings } = back_up(&home, &file, Timestamp::now())?;
+    drop(progress);
     let size = bytes.div_ceil(1_000_000);
     let text = format!(
         "{}: {repositories} repositories, {files} files, {size} MB. It holds the publisher's key\n{}",
@@ -93,7 +95,9 @@ pub(super) fn run_restore(
 }
 
 fn from_archive(home: &Home, file: &Path, output: &OutputArgs) -> Result<u8, Failure> {
+    let progress = Progress::start("restoring");
     let Restored { contents, devices, warnings } = restore(file, home)?;
+    drop(progress);
     let text = format!(
         "{}: the home of fleet {} as it was at {:.0}, with {devices} devices\n{}Next: wfm-git-publisher --home {} run\n",
         home.root().display(),
@@ -111,7 +115,9 @@ fn from_archive(home: &Home, file: &Path, output: &OutputArgs) -> Result<u8, Fai
 
 fn from_clones(home: &Home, clones: &Path, roster: &str, output: &OutputArgs) -> Result<u8, Failure> {
     let start = super::audit::start(roster)?;
+    let progress = Progress::start("auditing the clones");
     let devices = restore_clones(home, clones, &start, Timestamp::now())?;
+    drop(progress);
     let text = format!(
         "{0}: a home with the repositories of {1} devices, and without a key. The settings of before belong in {0}/{2}\n\
          Next: wfm-git-publisher --home {0} trust propose --new-publisher --drop-publisher KEY\n",

@@ -12,7 +12,7 @@ use wfm_git_host::accounts::Store;
 
 use super::app::devices::{AppsArgs, run_apps};
 use super::label::{LabelArgs, run as run_label};
-use super::{OutputArgs, Place, account, ask, device_show, label, meant, pending, replace, retire, table};
+use super::{OutputArgs, Place, Progress, account, ask, device_show, label, meant, pending, replace, retire, table};
 use crate::config::Config;
 use crate::error::{Failure, USER};
 use crate::fleet::{self, Device, Retired};
@@ -251,7 +251,10 @@ fn run_add_many(
 ) -> Result<u8, Failure> {
     let bytes = std::fs::read(list).map_err(FileError::read(list))?;
     let listed = fleet::read_device_list(&list.display().to_string(), &bytes).map_err(AddError::List)?;
-    let added = add_many(&place.work_tree()?, &place.home()?, &listed, reach, out)?;
+    let progress = Progress::start("adding devices");
+    let show = |done, all| progress.show("writing", "join files", done, all);
+    let added = add_many(&place.work_tree()?, &place.home()?, &listed, reach, out, &show)?;
+    drop(progress);
     let row = |one: &AddedOne| {
         let said = if one.was_there { "was there" } else { "new" };
         [one.device.to_string(), said.to_owned(), one.file.clone(), one.join.display().to_string()]

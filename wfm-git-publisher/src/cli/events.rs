@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::history::{moment, said};
 use super::status::{Asked, pause};
-use super::{Output, Place, print, print_json_text, print_unknown, read_fleet, table, threads};
+use super::{Output, Place, Progress, print, print_json_text, print_unknown, read_fleet, table, threads};
 use crate::error::{Failure, USER};
 use crate::fleet::counted;
 use crate::operator::deploy::Target;
@@ -70,14 +70,17 @@ pub(super) fn run(place: &Place, args: &Args) -> Result<u8, Failure> {
     let mut follower = Follower::new(place.home()?, args.since);
     let mut head = vec![["WHEN", "DEVICE", "COMMIT", "WHAT"].map(str::to_owned)];
     loop {
-        let unreachable = asked.fetch(place, &fleet, &|device| asks(&fleet, device))?;
-        for (device, doubt) in unreachable.iter().filter(|_| !head.is_empty()) {
-            eprintln!("warning: {device}: {}", text::line(&doubt.message));
-        }
+        let progress = Progress::start("reading what happened");
+        let unreachable = asked.fetch(place, &fleet, &|device| asks(&fleet, device), &progress)?;
         let meant = fleet.devices.values().filter(|device| asks(&fleet, &device.id));
         let meant = meant.map(|device| (device.id.clone(), device.status_keys.clone())).collect();
         let now = Timestamp::now();
-        args.show(&mut head, &follower.look(meant, threads(), now)?, now);
+        let news = follower.look(meant, threads(), now)?;
+        drop(progress);
+        for (device, doubt) in unreachable.iter().filter(|_| !head.is_empty()) {
+            eprintln!("warning: {device}: {}", text::line(&doubt.message));
+        }
+        args.show(&mut head, &news, now);
         if !args.follow {
             return Ok(if unknown { USER } else { 0 });
         }

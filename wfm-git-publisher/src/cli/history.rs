@@ -76,7 +76,7 @@ fn fetch_reports(place: &Place, device: &DeviceId) -> Result<(), Failure> {
     let Some(remotes) = place.remotes()? else { return Ok(()) };
     let source = place.published_source()?;
     let fleet = read_fleet(&source, source.resolve("HEAD")?)?;
-    let fetched = fetch(&place.home()?, &remotes, &fleet, std::iter::once(device.clone()))?;
+    let fetched = fetch(&place.home()?, &remotes, &fleet, std::iter::once(device.clone()), &|_, _| ())?;
     for error in fetched.values().filter_map(|result| result.as_ref().err()) {
         eprint!("{}", Failure::of(error).hint("what was fetched before is shown; --cached asks nobody"));
     }

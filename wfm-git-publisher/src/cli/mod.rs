@@ -29,6 +29,7 @@ mod log;
 mod login;
 mod pending;
 mod plan;
+mod progress;
 mod publish;
 mod questions;
 mod replace;
@@ -69,10 +70,11 @@ use crate::fleet::{ALLOWED, Device, Fleet, Reading, read_on};
 use crate::operator::deploy::{Target, selectors};
 use crate::operator::{FleetHost, key_ends, reminders};
 use crate::plan::{Allowed, Blocked};
-use crate::publish::Options;
+use crate::publish::{Options, Work};
 use crate::render::Artifact;
 use crate::repos::{FleetRepo, Home, Registries, Remotes, Rosters, StockGit};
 
+use self::progress::Progress;
 use self::table::table;
 
 /// Turns a fleet repository into one signed Git repository per device
@@ -479,7 +481,7 @@ fn with_options<T>(
     work: impl FnOnce(Options<'_>) -> T,
 ) -> T {
     let resolve = |artifact: &Artifact| registries.resolve(artifact).map_err(Into::into);
-    let (stop, progress) = (AtomicBool::new(false), publish::Progress::default());
+    let (stop, progress) = (AtomicBool::new(false), Progress::start("reading the fleet"));
     work(Options {
         now: Timestamp::now(),
         devices: (!devices.is_empty()).then(|| devices.iter().cloned().collect::<BTreeSet<_>>()),
@@ -487,10 +489,19 @@ fn with_options<T>(
         resolve: &resolve,
         threads: threads(),
         stop: &stop,
-        progress: &|work, done, all| progress.show(work, done, all),
+        progress: &|work, done, all| progress.show(at(work), "devices", done, all),
         remotes,
         reclaim: BTreeSet::new(),
     })
+}
+
+/// What a pass does with devices, for people.
+fn at(work: Work) -> &'static str {
+    match work {
+        Work::Compare => "comparing",
+        Work::Publish => "publishing",
+        Work::Mirror => "mirroring",
+    }
 }
 
 /// Threads mostly wait for the disk: with four for each core, publishing 1,000 devices took a third less time than with

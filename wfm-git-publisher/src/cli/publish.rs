@@ -1,8 +1,7 @@
 //! `publish`.
 
 use std::fmt::Write;
-use std::sync::Mutex;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use jiff::Timestamp;
 use repo_model::{DeviceId, error_chain};
@@ -11,7 +10,7 @@ use serde_json::{Value, json};
 use super::{OutputArgs, Place, RegistryArgs};
 use crate::error::{Failure, USER};
 use crate::plan::{Allowed, GONE, GONE_HINT};
-use crate::publish::{self, DeviceError, Done, Outcome, Publisher, RolloutProgress, Work};
+use crate::publish::{self, DeviceError, Done, Outcome, Publisher, RolloutProgress};
 use crate::status::shut_out;
 
 /// Publishes the fleet at a commit: one signed commit for each device whose desired state changes
@@ -219,34 +218,4 @@ fn summary(outcome: &Outcome) -> String {
 /// One device's error, with the device in front.
 pub(super) fn device_failure(device: &DeviceId, error: &DeviceError) -> Failure {
     Failure::of(error).about(format!("device `{device}`"))
-}
-
-/// Tells on standard error how far a long pass is.
-#[derive(Debug)]
-pub(super) struct Progress {
-    last: Mutex<Instant>,
-}
-
-/// The shortest time between two lines, and before the first one.
-const QUIET: Duration = Duration::from_secs(2);
-
-impl Default for Progress {
-    fn default() -> Self {
-        Self { last: Mutex::new(Instant::now()) }
-    }
-}
-
-impl Progress {
-    pub(super) fn show(&self, work: Work, done: usize, all: usize) {
-        let Ok(mut last) = self.last.lock() else { return };
-        if last.elapsed() >= QUIET {
-            *last = Instant::now();
-            let done_with = match work {
-                Work::Compare => "compared",
-                Work::Publish => "published",
-                Work::Mirror => "mirrored",
-            };
-            eprintln!("{done_with} {done} of {all} devices");
-        }
-    }
 }

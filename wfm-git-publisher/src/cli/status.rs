@@ -16,7 +16,7 @@ use serde_json::json;
 use wfm_git_host::ca;
 
 use self::groups::Group;
-use super::{Output, Place, threads};
+use super::{Output, Place, Progress, threads};
 use crate::error::{Failure, USER};
 use crate::fleet::{Fleet, counted};
 use crate::operator::deploy::Target;
@@ -136,10 +136,12 @@ impl Asked<'_> {
         let source = place.published_source()?;
         let commit = source.resolve(self.rev)?;
         place.note_hosted(self.rev, commit)?;
+        let progress = Progress::start("reading the fleet");
         let (home, asks) = (place.home()?, self.filter()?);
         let fleet = super::usable(read_fleet(&home, &source, commit, threads())?)?;
         let asked = |device: &DeviceId| asks(&fleet, device);
-        let unreachable = self.fetch(place, &fleet, &asked)?;
+        let unreachable = self.fetch(place, &fleet, &asked, &progress)?;
+        progress.at("reading what devices reported");
         let control = Control::read(&home)?;
         let all = read(&home, &control, &fleet, &asked, unreachable, threads(), Timestamp::now());
         Ok(Seen { fleet, commit, control, all })
@@ -160,10 +162,12 @@ impl Asked<'_> {
         place: &Place,
         fleet: &Fleet,
         asked: &impl Fn(&DeviceId) -> bool,
+        progress: &Progress,
     ) -> Result<BTreeMap<DeviceId, Doubt>, Failure> {
         let Some(remotes) = place.remotes()?.filter(|_| !self.cached) else { return Ok(BTreeMap::new()) };
         let devices = fleet.devices.keys().filter(|id| asked(id)).cloned();
-        let fetched = fetch(&place.home()?, &remotes, fleet, devices)?;
+        let show = |done, all| progress.show("fetching reports of", "devices", done, all);
+        let fetched = fetch(&place.home()?, &remotes, fleet, devices, &show)?;
         let failed = fetched.into_iter().filter_map(|(device, result)| Some((device, result.err()?)));
         Ok(failed.map(|(device, error)| (device, Doubt::new(UNREACHABLE, error_chain(&error)))).collect())
     }

@@ -8,7 +8,7 @@ use serde_json::json;
 use super::audit::{agreed_by, agreement_json};
 use super::grouped::grouped;
 use super::status::{Asked, shown_age};
-use super::{OutputArgs, Place, table, threads};
+use super::{OutputArgs, Place, Progress, table, threads};
 use crate::error::{Failure, USER};
 use crate::fleet::counted;
 use crate::operator::deploy::Target;
@@ -69,7 +69,9 @@ pub(super) fn run(place: &Place, args: &Args) -> Result<u8, Failure> {
     let asked = Asked { devices, selector: selector.as_ref(), rev: "HEAD", cached: *cached };
     let seen = asked.see(place)?;
     let unknown = super::print_unknown(devices, seen.all.iter().map(|status| &status.device));
+    let progress = Progress::start("following the commit to the devices");
     let traced = trace((&home, &source), commit.id, &seen.fleet, &seen.all, threads(), Timestamp::now())?;
+    drop(progress);
     let summary = TraceSummary::of(traced.devices.iter());
     let shown: Vec<_> = traced.devices.iter().filter(|one| !args.failed || one.is_failed()).collect();
     args.output.print(&page(&commit, &traced, &shown, &summary), || {

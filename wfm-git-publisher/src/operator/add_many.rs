@@ -24,13 +24,14 @@ pub struct AddedOne {
 }
 
 /// Puts the devices into the fleet that aren't there yet, as one commit, and writes the join files of all of them, into `out`
-/// or the home. What was cut off is completed by the same command.
+/// or the home. What was cut off is completed by the same command. `progress` is told how many join files are written of how many.
 pub fn add_many(
     root: &Path,
     home: &Home,
     listed: &[ListedDevice],
     reach: Reach<'_>,
     out: Option<&Path>,
+    progress: &dyn Fn(usize, usize),
 ) -> Result<Vec<AddedOne>, AddError> {
     let files = work_tree(root)?;
     let known = fleet::device_files(&files);
@@ -76,9 +77,11 @@ pub fn add_many(
     if let Some(out) = out {
         durable::create_dir_all(out, 0o700).map_err(FileError::write(out))?;
     }
-    let added = planned.into_iter().map(|(id, file, text)| {
+    let all = planned.len();
+    let added = planned.into_iter().enumerate().map(|(done, (id, file, text))| {
         let out = out.map(|out| out.join(format!("{}.json", id.repository_name())));
         let join = join(home, id, reach, out)?;
+        progress(done + 1, all);
         Ok(AddedOne { device: id.clone(), file, was_there: text.is_none(), join })
     });
     added.collect()

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -85,14 +86,19 @@ enum EpochError {
 }
 
 /// Archives old epochs. One device's trouble holds up no other one; of a device without anything to archive nothing is said.
-pub fn archive(home: &Home, what: &Archiving<'_>) -> Result<Vec<DeviceArchived>, ArchiveError> {
+/// `progress` is told how many devices' are written of how many.
+pub fn archive(
+    home: &Home,
+    what: &Archiving<'_>,
+    progress: &(dyn Fn(usize, usize) + Sync),
+) -> Result<Vec<DeviceArchived>, ArchiveError> {
     home.check_ledger()?;
     let _lock = home.lock(LOCK_WAIT)?;
     let (mut control, rosters) = Control::open(home)?;
     let key = SigningKey::load(&home.publisher_key())?;
     check_key(&key, &rosters, what.now)?;
     let devices = devices(control.ledger(), what.devices)?;
-    let written = write_all(home, &rosters, control.ledger(), what, devices)?;
+    let written = write_all(home, &rosters, control.ledger(), what, devices, progress)?;
     let new = written.iter().filter_map(|(_, archived)| archived.as_ref().ok()).flatten();
     let new: Vec<_> = new.filter(|one| control.ledger().archived.get(&one.key()) != Some(*one)).cloned().collect();
     if !new.is_empty() {
@@ -135,6 +141,7 @@ fn write_all(
     ledger: &Ledger,
     what: &Archiving<'_>,
     devices: Vec<DeviceId>,
+    progress: &(dyn Fn(usize, usize) + Sync),
 ) -> Result<Vec<Written>, ArchiveError> {
     durable::create_dir_all(what.to, 0o700).map_err(FileError::write(what.to))?;
     let to = &std::fs::canonicalize(what.to).map_err(FileError::read(what.to))?;
@@ -145,8 +152,10 @@ fn write_all(
     let start = Start::of(&path, rosters.files.get(&path).map_or(&[][..], Vec::as_slice))?;
     let archives = Archives::noted(ledger.archived.clone());
     let writer = Writer { home, rosters, ledger, what, to, scratch: &scratch, start: &start, archives: &archives };
+    let (all, done) = (devices.len(), AtomicUsize::new(0));
     let written = parallel::map(devices, what.threads, |device| {
         let archived = writer.device(&device);
+        progress(done.fetch_add(1, Ordering::Relaxed) + 1, all);
         (device, archived)
     });
     durable::remove_dir_all(&scratch).map_err(FileError::write(&scratch))?;

@@ -87,7 +87,8 @@ fn curl(site: &Site, login: Option<&Login>, args: &[&str], path: &str) -> (u16, 
 
 /// What is said while something takes long depends on how busy the machine is.
 fn without_progress(notes: &str) -> Vec<&str> {
-    notes.lines().filter(|line| !line.starts_with("compared ")).collect()
+    let is_progress = |line: &&str| ["comparing ", "reading ", "following "].iter().any(|work| line.starts_with(work));
+    notes.lines().filter(|line| !is_progress(line)).collect()
 }
 
 #[test]

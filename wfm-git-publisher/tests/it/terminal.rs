@@ -1,4 +1,8 @@
-//! What is seen on a terminal and not elsewhere: tables that fit into its lines.
+//! What is seen on a terminal and not elsewhere: tables that fit into its lines, and how far a command is.
+
+use std::net::TcpListener;
+use std::thread;
+use std::time::Duration;
 
 use crate::support::{Lab, PROGRAM, Ran};
 
@@ -26,4 +30,36 @@ fn a_table_fits_into_the_lines_of_a_terminal_and_is_whole_where_there_is_none() 
     assert!(widest(&format!("stty cols 100; {status}")) <= 100);
     assert!(widest(&format!("stty cols 100; COLUMNS=80 {status}")) <= 80);
     assert!(widest(&status) > 200, "nobody knows how wide its lines are");
+}
+
+/// Takes what connects, answers nothing, and hangs up after this time.
+fn silent_registry(held: Duration) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    thread::spawn(move || {
+        for connection in listener.incoming() {
+            let connection = connection.unwrap();
+            thread::spawn(move || {
+                thread::sleep(held);
+                drop(connection);
+            });
+        }
+    });
+    address
+}
+
+#[test]
+fn a_terminal_is_told_how_far_a_command_is_by_one_line_and_whatever_else_reads_it_by_lines_of_their_own() {
+    let lab = Lab::new();
+    let push = ["app", "push", "applications/hello/1.0.0"];
+    let at = |registry: &str| lab.edit("applications/hello/1.0.0/margo.yaml", "oci://registry.example/", registry);
+    at(&format!("oci://{}/", silent_registry(Duration::from_millis(2500))));
+    let (page, said) = thread::scope(|scope| {
+        let piped = scope.spawn(|| lab.run(&push).failed(1));
+        (lab.on_terminal(&quoted(&push), "").out, piped.join().unwrap())
+    });
+    let (line, blank) = ("pushing 0 of 1 archives", " ".repeat(23));
+    assert!(page.starts_with(&format!("\r{line}\r{line}")), "{page:?}");
+    assert!(page.contains(&format!("\r{line}\r{blank}\rerror: ")) && !page.contains('\u{1b}'), "{page:?}");
+    assert!(said.starts_with(&format!("{line}\nerror: ")) && !said.contains('\r'), "{said:?}");
 }

@@ -7,7 +7,7 @@ use repo_artifacts::compose::check_variable;
 use repo_model::margo::{ApplicationDescription, Component, ProfileType, Source};
 use serde_json::json;
 
-use super::super::{OutputArgs, Place, RegistryArgs};
+use super::super::{OutputArgs, Place, Progress, RegistryArgs};
 use crate::error::Failure;
 use crate::fleet::MARGO_YAML;
 use crate::render::{Artifact, Locks};
@@ -64,11 +64,14 @@ pub(super) fn run(place: &Place, args: &PushArgs) -> Result<u8, Failure> {
     }
     // Only once everything is right the first tag gets its meaning.
     let (mut text, mut json) = (String::new(), Vec::new());
-    for (artifact, archive) in packed {
+    let (progress, all) = (Progress::start("pushing archives"), packed.len());
+    for (done, (artifact, archive)) in packed.into_iter().enumerate() {
+        progress.show("pushing", "archives", done, all);
         let lock = registries.push(&artifact, archive)?;
         text += &format!("{artifact}\n  archive  {}\n  manifest {}\n", lock.content, lock.manifest);
         json.push(json!({ "artifact": artifact.to_string(), "archive": lock.content, "manifest": lock.manifest }));
     }
+    drop(progress);
     args.output.print(&text, || json!({ "pushed": json }));
     Ok(0)
 }

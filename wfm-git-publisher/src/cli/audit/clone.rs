@@ -1,18 +1,15 @@
 //! `audit clone`.
 
 use std::path::PathBuf;
-use std::sync::Mutex;
-use std::time::Instant;
 
 use repo_http::Source;
 use repo_model::Digest;
 use serde_json::json;
 
-use super::show;
 use crate::audit::clone::{
     ALLOWED_SIGNERS, CloneError, Copied, FLEET, Host, Outcome, ROSTER, clone, clone_fleet, keep,
 };
-use crate::cli::{OutputArgs, table};
+use crate::cli::{OutputArgs, Progress, table};
 use crate::error::{Failure, USER};
 
 /// Clones all device repositories from the host, with an auditor's account, or fetches what is new
@@ -63,9 +60,11 @@ pub(super) fn run(args: &Args) -> Result<u8, Failure> {
     let host = host(args)?;
     let index = host.index().map_err(|error| failure(&error))?;
     keep(&index, &args.into).map_err(|error| failure(&error))?;
-    let (roster, last) = (Digest::of(index.roster.as_bytes()), Mutex::new(Instant::now()));
-    let copied = clone(&host, index.devices, &args.into, &|done, all| show("cloned", &last, done, all));
+    let (roster, progress) = (Digest::of(index.roster.as_bytes()), Progress::start("cloning repositories"));
+    let show = |done, all| progress.show("cloning", "repositories", done, all);
+    let copied = clone(&host, index.devices, &args.into, &show);
     let fleet = index.fleet.then(|| clone_fleet(&host, &args.into));
+    drop(progress);
     let is_good = copied.iter().all(|one| one.error.is_none() && one.rewritten.is_empty())
         && fleet.as_ref().is_none_or(Result::is_ok);
     let of_fleet = match &fleet {
