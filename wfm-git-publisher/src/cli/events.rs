@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::history::{moment, said};
 use super::status::{Asked, pause};
-use super::{Output, Place, Progress, print, print_json_text, print_unknown, read_fleet, table, threads};
+use super::{Output, Place, Progress, print, print_json, print_json_text, print_unknown, read_fleet, table, threads};
 use crate::error::{Failure, USER};
 use crate::fleet::counted;
 use crate::operator::deploy::Target;
@@ -24,7 +24,7 @@ use crate::status::{DeviceNews, Follower, News, RolloutEvent, RolloutStep};
 ///   wfm-git-publisher events --since 1d --output json
 ///   wfm-git-publisher events --follow
 ///
-/// With --output json each line is one JSON object. Exit code 0, or 1 if one of the devices isn't in the fleet.
+/// With --follow and --output json each line is one JSON object. Exit code 0, or 1 if one of the devices isn't in the fleet.
 #[derive(Debug, clap::Args)]
 #[command(verbatim_doc_comment)]
 pub(super) struct Args {
@@ -102,7 +102,10 @@ impl Args {
         let mut lines: Vec<_> = news.devices.iter().flat_map(|one| of_device(one, now)).chain(rollouts).collect();
         lines.sort_by_key(|line| line.time);
         match self.output {
-            Output::Json => lines.iter().for_each(|line| print_json_text(&format!("{}\n", line.json))),
+            Output::Json if self.follow => lines.iter().for_each(|line| print_json_text(&format!("{}\n", line.json))),
+            Output::Json => {
+                print_json(&json!({ "events": lines.into_iter().map(|line| line.json).collect::<Vec<_>>() }));
+            }
             Output::Text => {
                 let rows: Vec<_> = head.drain(..).chain(lines.into_iter().map(|line| line.cells)).collect();
                 print(&table(&rows));

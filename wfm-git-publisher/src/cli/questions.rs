@@ -18,9 +18,8 @@ const BASE: &str = "/api/v1/";
 /// What is encoded in a part of a path.
 const ENCODED: AsciiSet = NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
-/// Options that are no part of a question: one goes on until it is interrupted, and a host answers from what it has anyway.
-const LEFT_OUT: [&str; 2] = [WATCH, CACHED];
-const WATCH: &str = "watch";
+/// Options that are no part of a question: some go on until they are interrupted, and a host answers from what it has anyway.
+const ENDLESS: [&str; 2] = ["watch", "follow"];
 const CACHED: &str = "cached";
 
 /// The option with the form of an answer.
@@ -41,7 +40,7 @@ const fn question(path: &'static str, command: &'static [&'static str]) -> Quest
 }
 
 /// All there are.
-const QUESTIONS: [Question; 14] = [
+const QUESTIONS: [Question; 15] = [
     question("status", &["status"]),
     Question { needs_home: false, ..question("devices", &["device", "list"]) },
     question("devices/{id}", &["device", "show"]),
@@ -53,6 +52,7 @@ const QUESTIONS: [Question; 14] = [
     question("rollouts/{number}", &["rollout", "show"]),
     question("trace/{commit}", &["trace"]),
     question("history/{device}", &["history"]),
+    question("events", &["events"]),
     question("explain/{device}", &["explain"]),
     question("why-not/{application}/{device}", &["why-not"]),
     question("plan", &["plan"]),
@@ -136,8 +136,8 @@ impl Question {
         matches: &ArgMatches,
         said: impl Fn(&str, &str) -> String,
     ) -> Result<String, &'static str> {
-        if self.has(WATCH) && matches.get_flag(WATCH) {
-            return Err(WATCH);
+        if let Some(endless) = ENDLESS.into_iter().find(|one| self.has(one) && matches.get_flag(one)) {
+            return Err(endless);
         }
         let values = |id: &str| {
             let raw = matches.get_raw(id).into_iter().flatten();
@@ -195,7 +195,7 @@ impl Question {
     /// The arguments that it may be asked with.
     fn arguments(&self) -> Vec<Arg> {
         let mut all = self.command_arguments();
-        all.retain(|one| !LEFT_OUT.contains(&name_of(one)));
+        all.retain(|one| !ENDLESS.contains(&name_of(one)) && name_of(one) != CACHED);
         all
     }
 
@@ -256,14 +256,21 @@ mod tests {
                 "/api/v1/explain/press-01?deployment=hello&parameter=greeting&output=text",
                 "explain --output=text -- press-01 hello greeting",
             ),
+            (
+                "w events -l role=press",
+                "/api/v1/events?selector=role%3Dpress&output=text",
+                "events --selector=role=press --output=text --cached --",
+            ),
             ("w why-not hello a", "/api/v1/why-not/hello/a?output=text", "why-not --output=text -- hello a"),
         ] {
             assert_eq!(asked(line), path);
             assert_eq!(words(path).unwrap().join(" "), same);
         }
-        let watch = command().try_get_matches_from(["w", "status", "--watch"]).unwrap();
-        let (question, own) = Question::meant(&watch).unwrap();
-        assert_eq!(question.asked(own, |_, value| value.to_owned()), Err("watch"));
+        for (line, option) in [("w status --watch", "watch"), ("w events --follow", "follow")] {
+            let endless = command().try_get_matches_from(line.split(' ')).unwrap();
+            let (question, own) = Question::meant(&endless).unwrap();
+            assert_eq!(question.asked(own, |_, value| value.to_owned()), Err(option));
+        }
     }
 
     #[test]
@@ -278,6 +285,7 @@ mod tests {
             ("/api/v1/status?home=/etc", NoQuestion::Parameter("home".to_owned())),
             ("/api/v1/status?fleet=/etc", NoQuestion::Parameter("fleet".to_owned())),
             ("/api/v1/status?watch", NoQuestion::Parameter("watch".to_owned())),
+            ("/api/v1/events?follow", NoQuestion::Parameter("follow".to_owned())),
             ("/api/v1/status?cached", NoQuestion::Parameter("cached".to_owned())),
             ("/api/v1/status?help", NoQuestion::Parameter("help".to_owned())),
             ("/api/v1/devices/a?id=b", NoQuestion::Parameter("id".to_owned())),

@@ -13,7 +13,7 @@ use crate::support::{Lab, after};
 
 fn events(lab: &Lab, args: &[&str]) -> Vec<Value> {
     let text = lab.run(&[&["events", "--output", "json"], args].concat()).good();
-    text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
+    serde_json::from_str::<Value>(&text).expect("JSON")["events"].as_array().expect("events").clone()
 }
 
 fn words(events: &[Value]) -> Vec<&str> {

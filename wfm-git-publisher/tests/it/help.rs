@@ -365,7 +365,7 @@ fn every_command_that_prints_has_json() {
         (&["logout"], "/host"),
         (&["trace"], "/devices/0/state"),
         (&["history", "press-01"], "/events/0/event"),
-        (&["events", "press-01"], "/event"),
+        (&["events", "press-01"], "/events/0/event"),
         (&["audit", "../plant.wfm/devices", "--roster", "roster.json"], "/repositories/0/desired"),
         (&["audit", "sbom", "../plant.wfm/devices", "--roster", "roster.json"], "/bomFormat"),
         (&["explain", "press-01"], "/deployments/0/parameters"),
