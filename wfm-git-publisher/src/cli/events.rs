@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::history::{moment, said};
 use super::status::{Asked, pause};
-use super::{Output, Place, Progress, print, print_json, print_json_text, print_unknown, read_fleet, table, threads};
+use super::{Output, Place, Progress, print, print_json, print_json_line, print_unknown, read_fleet, table, threads};
 use crate::error::{Failure, USER};
 use crate::fleet::counted;
 use crate::operator::deploy::Target;
@@ -102,7 +102,7 @@ impl Args {
         let mut lines: Vec<_> = news.devices.iter().flat_map(|one| of_device(one, now)).chain(rollouts).collect();
         lines.sort_by_key(|line| line.time);
         match self.output {
-            Output::Json if self.follow => lines.iter().for_each(|line| print_json_text(&format!("{}\n", line.json))),
+            Output::Json if self.follow => lines.iter().for_each(|line| print_json_line(&line.json)),
             Output::Json => {
                 print_json(&json!({ "events": lines.into_iter().map(|line| line.json).collect::<Vec<_>>() }));
             }

@@ -515,8 +515,37 @@ fn print(page: &str) {
     write_out(&text::page(page));
 }
 
-fn print_json(value: &impl Serialize) {
+/// Prints an object for programs, with its version.
+fn print_json(result: &impl Serialize) {
+    print_format(&Versioned::of(result));
+}
+
+/// The same on a line of its own.
+fn print_json_line(result: &impl Serialize) {
+    print_json_text(&(serde_json::to_string(&Versioned::of(result)).unwrap_or_default() + "\n"));
+}
+
+/// Prints what has a format of its own.
+fn print_format(value: &impl Serialize) {
     print_json_text(&(serde_json::to_string_pretty(value).unwrap_or_default() + "\n"));
+}
+
+/// The version of what is printed for programs, as in the paths of questions: within it fields come, and none goes.
+const API_VERSION: &str = "v1";
+
+/// An object for programs, with its version.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Versioned<'a, T> {
+    api_version: &'static str,
+    #[serde(flatten)]
+    result: &'a T,
+}
+
+impl<'a, T> Versioned<'a, T> {
+    fn of(result: &'a T) -> Self {
+        Self { api_version: API_VERSION, result }
+    }
 }
 
 fn print_json_text(json: &str) {

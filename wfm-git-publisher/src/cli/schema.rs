@@ -9,17 +9,18 @@ use crate::config;
 use crate::error::Failure;
 use crate::operator::SKELETON;
 
-/// Prints the JSON Schema of a file that operators write
+/// Prints the JSON Schema of a file that operators write, or of what commands print
 ///
 /// Editors complete and check a file by the line `# yaml-language-server: $schema=…` at its head; a new fleet has the
 /// schemas in its folder .schemas, and that of publisher.yaml beside it. --write puts those of this version there.
 ///
 ///   wfm-git-publisher schema deployment
 ///   wfm-git-publisher schema --write
+///   wfm-git-publisher schema output
 #[derive(Debug, clap::Args)]
 #[command(verbatim_doc_comment)]
 pub(super) struct Args {
-    /// The kind of file
+    /// The kind of file, or `output`
     #[arg(value_enum, required_unless_present = "write")]
     kind: Option<Kind>,
 
@@ -30,6 +31,9 @@ pub(super) struct Args {
     #[command(flatten)]
     output: OutputArgs,
 }
+
+/// What commands print for programs, by the words of the command; questions to a host are described apart.
+const OUTPUT_SCHEMA: &str = include_str!("../../output.schema.json");
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Kind {
@@ -49,6 +53,8 @@ enum Kind {
     Application,
     /// publisher.yaml in the publisher's home
     Publisher,
+    /// What commands print with --output json
+    Output,
 }
 
 impl Kind {
@@ -62,6 +68,7 @@ impl Kind {
             Self::Deployment => ".schemas/deployment.json",
             Self::Application => ".schemas/application.json",
             Self::Publisher => return config::SCHEMA,
+            Self::Output => return OUTPUT_SCHEMA,
         };
         SKELETON.iter().find(|(name, _)| *name == path).map_or("", |(_, text)| text)
     }

@@ -60,7 +60,8 @@ fn whoever_follows_sees_what_comes_once_and_what_nobody_believes_as_doubtful() {
     let mut child = follow.stdout(Stdio::piped()).spawn().expect("started");
     let mut lines = BufReader::new(child.stdout.take().expect("a pipe")).lines();
     let mut next = || serde_json::from_str::<Value>(&lines.next().expect("a line").expect("text")).expect("JSON");
-    assert_eq!(next()["event"], "published");
+    let first = next();
+    assert_eq!((&first["event"], &first["apiVersion"]), (&"published".into(), &"v1".into()));
     tells(&lab, "press-01", json!([]), json!([]));
     assert_eq!(words(&[next(), next()]), ["accepted", "transition"]);
     let forked = json!([{"type": "SecurityEvent", "reason": "HistoryForked", "message": "another one signs"}]);

@@ -8,9 +8,10 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 use std::process::Command;
 
+use jsonschema::Validator;
 use repo_model::Digest;
 use repo_testkit::host::Host;
-use serde_json::Value;
+use serde_json::{Value, json};
 use wfm_git_publisher::repos::Home;
 use wfm_git_publisher::rollout::Phase;
 
@@ -319,6 +320,34 @@ fn wait(lab: &Lab, fleet: &Path) {
     }
 }
 
+/// The schemas of what commands print: those of questions, and of all others.
+struct Schemas {
+    questions: Value,
+    others: Value,
+}
+
+impl Schemas {
+    fn read() -> Self {
+        let read = |text| serde_json::from_str::<Value>(text).unwrap();
+        let others = read(include_str!("../../output.schema.json"));
+        assert!(jsonschema::meta::is_valid(&others));
+        Self { questions: read(include_str!("../../openapi.json")), others }
+    }
+
+    /// Of the command that has these words.
+    fn of(&self, command: &[String]) -> Option<Validator> {
+        let (own, id) = (self.others["commands"].get(command.join(" ")), command.join("-"));
+        let mut paths = self.questions["paths"].as_object().unwrap().values();
+        let question = paths.find(|path| path["get"]["operationId"] == id.as_str());
+        let schema = match question {
+            Some(path) => &path["get"]["responses"]["200"]["content"]["application/json"]["schema"],
+            None => own?,
+        };
+        let parts = (&self.others["$defs"], &self.questions["components"]);
+        Some(jsonschema::validator_for(&json!({ "allOf": [schema], "$defs": parts.0, "components": parts.1 })).unwrap())
+    }
+}
+
 #[test]
 fn every_command_that_prints_has_json() {
     let registry = Registry::start();
@@ -357,6 +386,9 @@ fn every_command_that_prints_has_json() {
             "/file",
         ),
         (&["token", "list"], "/tokens/0/waiting"),
+        (&["token", "revoke", "graz"], "/file"),
+        (&["enroll", "open", "--for", "8h"], "/from"),
+        (&["enroll", "file", "--out", "enroll.json"], "/pin"),
         (&["device", "apps", "press-01"], "/applications/0/answer"),
         (&["validate"], "/problems"),
         (&["plan"], "/devices/0/state"),
@@ -367,11 +399,13 @@ fn every_command_that_prints_has_json() {
         (&["history", "press-01"], "/events/0/event"),
         (&["events", "press-01"], "/events/0/event"),
         (&["audit", "../plant.wfm/devices", "--roster", "roster.json"], "/repositories/0/desired"),
+        (&["audit", "report", "../plant.wfm/devices", "--roster", "roster.json"], "/devices/0/record"),
         (&["audit", "sbom", "../plant.wfm/devices", "--roster", "roster.json"], "/bomFormat"),
         (&["explain", "press-01"], "/deployments/0/parameters"),
         (&["why-not", "hello", "press-01"], "/deployments/0/gets"),
         (&["account", "add", "olga", "--role", "operator"], "/secret"),
         (&["account", "rotate", "olga"], "/secret"),
+        (&["account", "paths", "olga", "--path", "devices/graz"], "/paths"),
         (&["account", "list"], "/accounts/0/state"),
         (&["account", "revoke", "olga"], "/account"),
         (&["schema", "--write"], "/written/0"),
@@ -385,18 +419,26 @@ fn every_command_that_prints_has_json() {
         (&["trust", "propose", "--new-publisher"], "/changes/0"),
         (&["trust", "sign", "--key", "../plant.wfm/keys/root"], "/signatures/own/by/0"),
         (&["trust", "publish"], "/newKey"),
+        (&["trust", "export", "--out", "rosters.json"], "/file"),
         (&["trust", "offline", "."], "/fingerprint"),
         (&["rollout", "list"], "/rollouts/0/state"),
         (&["rollout", "show", "12"], "/devices/press-01/state"),
         (&["rollout", "pause", "12"], "/words/paused"),
+        (&["rollout", "approve", "12"], "/words/approved"),
+        (&["rollout", "resume", "12"], "/words/resumed"),
+        (&["rollout", "promote", "12"], "/words/promoted"),
         (&["allow", "greeter", "-m", "moved"], "/file"),
         (&["secret", "list"], "/secrets"),
         (&["device", "label", "press-01", "ring=canary"], "/devices/0/file"),
         (&["device", "logs", "press-01", "hello"], "/ask/number"),
+        (&["device", "diagnostics", "press-01"], "/ask/number"),
+        (&["device", "retry", "press-01"], "/ask/number"),
+        (&["device", "sync", "press-01"], "/ask/number"),
         (&["device", "answers", "press-01"], "/answers"),
         (&["device", "retire", "press-01"], "/retired"),
     ];
-    let plant = lab.dir().join("plant");
+    let (plant, schemas, all) = (lab.dir().join("plant"), Schemas::read(), commands(&lab));
+    let mut wrong = Vec::new();
     for (args, pointer) in table {
         let dir = if args[0] == "init" { lab.dir() } else { &plant };
         if args[0] == "audit" {
@@ -421,13 +463,27 @@ fn every_command_that_prints_has_json() {
         let ran = lab.run_in(dir, &[args, &["--output", "json"][..]].concat());
         let json: Value = serde_json::from_str(&ran.out).unwrap_or_else(|_| panic!("{args:?}: {}{}", ran.out, ran.err));
         assert!(json.pointer(pointer).is_some(), "{args:?}: {json}");
+        let words =
+            all.iter().map(|(words, _)| words).filter(|words| words.iter().all(|word| args.contains(&word.as_str())));
+        let words = words.max_by_key(|words| words.len()).unwrap();
+        // A bill of materials is what CycloneDX says.
+        if args.contains(&"sbom") {
+            continue;
+        }
+        let schema = schemas.of(words).unwrap_or_else(|| panic!("{words:?} has no schema"));
+        let errors = schema.iter_errors(&json).map(|error| format!("{words:?}: {}: {error}", error.instance_path()));
+        wrong.extend(errors);
+        assert!(!schema.is_valid(&json!({ "apiVersion": "v1" })), "{words:?} says nothing");
     }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     // What a login prints is tried against a host, in `api`.
     let tried: BTreeSet<_> = table.iter().flat_map(|(args, _)| args.iter().copied()).chain(["login"]).collect();
-    for (command, help) in commands(&lab).into_iter().filter(|(_, help)| !help.contains("\nCommands:")) {
+    for (command, help) in all.into_iter().filter(|(_, help)| !help.contains("\nCommands:")) {
         let has_json = help.contains("--output <OUTPUT>");
         // Those that run for ever log JSON, and completions are a shell's.
         let is_exempt = ["run", "serve", "completions"].contains(&command[0].as_str());
         assert!(has_json != is_exempt && (is_exempt || tried.contains(command[0].as_str())), "{command:?}");
+        let is_ours = has_json && command.join(" ") != "audit sbom";
+        assert!(schemas.of(&command).is_some() == is_ours, "{command:?} has a schema");
     }
 }

@@ -5,7 +5,7 @@ use repo_model::DeviceId;
 use super::Scope;
 use crate::audit::sbom::{About, MISSING, Part, bill};
 use crate::audit::{Record, RunComponent};
-use crate::cli::{OutputArgs, table};
+use crate::cli::{OutputArgs, print, print_format, table};
 use crate::error::{Failure, USER};
 
 /// Lists the charts, archives and images that ran, with their digests, where and when
@@ -43,7 +43,10 @@ pub(super) fn run(args: &Args) -> Result<u8, Failure> {
         to: args.scope.to.as_ref(),
     };
     let json = json(&records, &about)?;
-    args.output.print(&page(&records), || json);
+    match args.output.is_json() {
+        true => print_format(&json),
+        false => print(&page(&records)),
+    }
     Ok(if is_good { 0 } else { USER })
 }
 

@@ -178,7 +178,7 @@ impl Format {
             Self::Text => super::print(&text()),
             Self::Json => super::print_json(&json()),
             Self::Markdown => super::print(&markdown::page(&found())),
-            Self::Sarif => super::print_json(&sarif::log(&found())),
+            Self::Sarif => super::print_format(&sarif::log(&found())),
             Self::Junit => super::print(&junit::suite(&found())),
             Self::Github => super::print(&github::commands(&found())),
         }
