@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
-use repo_testkit::faults::power::{Cut, Experiment, Point, Volume, assert_cut, cut_at, cut_everywhere, trace};
+use repo_testkit::faults::power::{Cut, Experiment, Point, Volume, assert_cut, cut_at, cut_everywhere, points, trace};
 
 use crate::hand_made::HandMade;
 use repo_testkit::device::reboot;
@@ -129,6 +129,60 @@ fn power_cuts_with_two_jobs_at_work_leave_each_its_last_good_state_or_the_new_on
     }
     println!("{cuts} cuts, {together} of them while both were applied");
     assert!(together > 0, "none of {cuts} cuts came while both were applied");
+}
+
+/// A device on which both components ran well, and one of them failed with what came after: the next pass puts both back.
+fn before_the_rollback(made: &HandMade, root: &Path) {
+    if !made.restore(root) {
+        made.begin(root);
+        made.greet_as_two("well");
+        made.assert_converges(root, "before it has run well");
+        made.stabilise(root);
+        made.greet_as_two("badly");
+        made.let_the_other_fail(root);
+        assert_eq!(made.once(root).status().expect("it runs").code(), Some(1));
+        assert_eq!(made.told("failed rolled-back"), 0);
+        made.keep(root);
+    }
+    reboot(root);
+}
+
+#[test]
+fn power_cuts_of_a_rollback_end_with_all_that_ran_well_and_it_is_told_once() {
+    let (made, volume) = (HandMade::new(), Volume::new(64).expect("a volume"));
+    let root = volume.path();
+    let start = || {
+        volume.clear().expect("cleared");
+        before_the_rollback(&made, &root);
+        volume.sync().expect("synced");
+    };
+    let rolled_back = |when: &str| {
+        // What stands there then isn't what is wanted.
+        let ends = |_: usize| made.once(&root).status().expect("it runs").code();
+        assert_eq!((0..3).map(ends).next_back(), Some(Some(1)), "{when}");
+        assert_eq!(made.greetings(&root), ["well", "well"], "{when}");
+        assert_eq!(made.codes(), ["rolled-back", "rolled-back"], "{when}");
+        // The one component that hadn't failed; the other one goes on having failed.
+        assert_eq!(made.told("failed rolled-back"), 1, "{when}");
+        let before = made.marks(&root);
+        made.once(&root).status().expect("it runs");
+        assert_eq!(made.marks(&root), before, "{when}: it is quiet");
+        made.assert_whole(&root, false, when);
+    };
+    start();
+    let trace = tempfile::NamedTempFile::new().expect("a file");
+    made.once(&root).env("SYNC_TRACE", trace.path()).status().expect("it runs");
+    let points = points(trace.path()).expect("points");
+    rolled_back("uncut");
+    for point in amidst(&points) {
+        start();
+        let missed = cut_at(&volume, &mut made.once(&root), point, Cut::Power).expect("the cut is made");
+        let when = format!("power cut at {point} of a rollback");
+        assert!(missed.is_none(), "{when}: {missed:?}");
+        made.assert_whole(&root, false, &when);
+        reboot(&root);
+        rolled_back(&when);
+    }
 }
 
 /// `MARGO_CHAOS_SEED`, or another one each time; printed.

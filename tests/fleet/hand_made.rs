@@ -3,13 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 use repo_testkit::application::{App, push};
-use repo_testkit::device::{Device, fake_docker, reboot};
+use repo_testkit::device::{Device, Marks, fake_docker, reboot};
 use repo_testkit::fake_docker::FakeDocker;
 use repo_testkit::hand::Hand;
-use repo_testkit::{copy, git, syncer, text};
-use serde_json::Value;
+use repo_testkit::{comes_within, copy, git, syncer, terminate, text};
+use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::site::registry_name;
@@ -62,6 +63,59 @@ impl HandMade {
         self.greet(greeting);
     }
 
+    /// Publishes the next serial, with this greeting in two components; where one of them fails, both are put back.
+    pub(crate) fn greet_as_two(&self, greeting: &str) {
+        self.hand.want(ONLY, &self.app, greeting);
+        self.hand.edit(ONLY, |document| {
+            let component =
+                &document[document.find("      - name: hello").unwrap()..document.find("  parameters:").unwrap()];
+            let both = format!("{component}{}", component.replace("name: hello", "name: other"));
+            document.replace(component, &both).replace("[hello]", "[hello, other]")
+        });
+        self.hand.describe(ONLY, |described| {
+            described["locks"]["other"] = described["locks"]["hello"].clone();
+            described["policy"] = json!({"onFailure": "last-good", "stabiliseSeconds": 1});
+        });
+        self.hand.publish();
+    }
+
+    /// Lets the device on `root` run until what it runs has run well for long enough.
+    pub(crate) fn stabilise(&self, root: &Path) {
+        let device = Device::at(ID, root);
+        let set = format!("deployments/{}/last-good/set.json", self.hand.deployment_id(ONLY));
+        let mut running = device.command(&["run"]).spawn().expect("the syncer runs");
+        let is_there = || git::show(&device.clone_dir(), "refs/syncer/state", &set).is_some();
+        assert!(comes_within(Duration::from_secs(60), is_there), "it ran well");
+        terminate(&running);
+        running.wait().expect("it ends");
+    }
+
+    /// The next start of the second component on `root` fails.
+    pub(crate) fn let_the_other_fail(&self, root: &Path) {
+        let project = self.hand.deployment_id(ONLY).runtime_name(&"other".parse().expect("a name"));
+        FakeDocker::new(Device::at(ID, root).docker_dir()).set(&format!("fail-up-{project}"), "the port is taken");
+    }
+
+    /// How often the host was told that something came to this state.
+    pub(crate) fn told(&self, state: &str) -> usize {
+        let states = git::git(&self.host(), &["log", "--format=%(trailers:key=State,valueonly)", "status"]);
+        states.lines().filter(|line| line.ends_with(&format!("> {state}"))).count()
+    }
+
+    /// Why each component failed, by the host's `status`.
+    pub(crate) fn codes(&self) -> Vec<String> {
+        let path = format!("deployments/{}.json", self.hand.deployment_id(ONLY));
+        let bytes = git::show(&self.host(), "status", &path).expect("it has reported");
+        let document: Value = serde_json::from_slice(&bytes).expect("JSON");
+        let components = document["components"].as_array().expect("a list").iter();
+        components.map(|one| one["error"]["code"].as_str().unwrap_or_default().to_owned()).collect()
+    }
+
+    /// What a pass of the device on `root` changes if it does anything.
+    pub(crate) fn marks(&self, root: &Path) -> Marks {
+        Device::at(ID, root).marks()
+    }
+
     /// Publishes the next serial, with nothing in it.
     pub(crate) fn empty(&self) {
         self.hand.drop(ONLY);
@@ -93,7 +147,7 @@ impl HandMade {
     pub(crate) fn begin(&self, root: &Path) {
         copy(&self.template(), &root.join("home"));
         let (docker, boot_id) = (fake_docker(&root.join("docker")), root.join("boot-id"));
-        let settings = format!("docker: {docker}\nlimits: {{packs: 2}}\nbootIdFile: {}\n", boot_id.display());
+        let settings = format!("docker: {docker}\npoll: 1s\nlimits: {{packs: 2}}\nbootIdFile: {}\n", boot_id.display());
         std::fs::write(root.join("home/device.yaml"), settings).expect("written");
         reboot(root);
     }

@@ -217,6 +217,11 @@ pub fn trace(command: &mut Command) -> Result<Vec<Point>, PowerError> {
 /// The same into a file that others may write points of their own to while the command runs.
 pub fn trace_to(command: &mut Command, file: &Path) -> Result<Vec<Point>, PowerError> {
     run(command.env("SYNC_TRACE", file))?;
+    points(file)
+}
+
+/// The points that a command wrote into this file (`SYNC_TRACE`), in order.
+pub fn points(file: &Path) -> Result<Vec<Point>, PowerError> {
     let text = std::fs::read_to_string(file)?;
     let mut counts: BTreeMap<&str, u32> = BTreeMap::new();
     let mut points = Vec::new();
