@@ -55,7 +55,7 @@ impl Transaction<'_> {
                     | Action::Restart { .. }
                     | Action::Apply { replaces: Some(_), .. } => {}
                     Action::Apply { .. } if wanted.rolled_back.is_some() => {}
-                    Action::Apply { input, .. } => self.queue(input),
+                    Action::Apply { input, .. } => self.queue(input, at_work),
                 }
             }
             self.report.arrange(wanted);
@@ -75,14 +75,14 @@ impl Transaction<'_> {
     }
 
     /// An apply of the same input that was begun before, or that failed for now, keeps its state.
-    fn queue(&mut self, input: &Component) {
+    fn queue(&mut self, input: &Component, at_work: &AtWork) {
         let is_known = self.next.attempt(input).is_some();
         let now = self.report.get(input.deployment, &input.component);
         let begun = is_known && now.is_some_and(|now| now.state == State::Installing);
         let waiting =
             now.is_some_and(|now| now.state == State::Pending && now.failure.is_some() && !now.waits_at_a_gate());
         if !begun && !waiting {
-            self.pend(input, Failure::new(ErrorCode::Queued, "waits for its turn"));
+            self.pend(input, Failure::new(ErrorCode::Queued, at_work.turn()));
         }
     }
 

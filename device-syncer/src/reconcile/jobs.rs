@@ -60,6 +60,8 @@ impl Bounds {
 /// What is at work, since before what runs was observed.
 #[derive(Debug, Default, Clone)]
 pub(super) struct AtWork {
+    /// What the jobs work on, by the operator's ids.
+    names: BTreeSet<String>,
     works_on: BTreeSet<String>,
     tried: BTreeSet<String>,
 }
@@ -75,15 +77,23 @@ impl AtWork {
         self.tried.contains(project)
     }
 
+    /// What stands before something that is queued, as a part of a sentence.
+    pub(super) fn turn(&self) -> String {
+        let names: Vec<_> = self.names.iter().map(|name| format!("`{name}`")).collect();
+        let after = if names.is_empty() { String::new() } else { format!(" after {}", names.join(", ")) };
+        format!("waits for its turn{after}")
+    }
+
     /// What was at work then counts as well.
     pub(super) fn extend(&mut self, then: &Self) {
+        self.names.extend(then.names.iter().cloned());
         self.works_on.extend(then.works_on.iter().cloned());
     }
 
     /// Nothing is at work, and these were tried.
     #[cfg(test)]
     pub(super) fn after(tried: BTreeSet<String>) -> Self {
-        Self { works_on: BTreeSet::new(), tried }
+        Self { tried, ..Self::default() }
     }
 
     /// Whether no other job may begin with it.
@@ -233,8 +243,9 @@ impl Jobs {
     }
 
     pub(super) fn at_work(&self) -> AtWork {
+        let names = self.running.iter().map(|job| job.work.name()).collect();
         let projects = self.running.iter().flat_map(|job| job.work.projects());
-        AtWork { works_on: projects.map(str::to_owned).collect(), tried: self.tried.clone().unwrap_or_default() }
+        AtWork { names, works_on: projects.map(str::to_owned).collect(), tried: self.tried.clone().unwrap_or_default() }
     }
 
     /// Takes leave of those that ended. Returns whether any of them tried anything; an error if one couldn't make durable

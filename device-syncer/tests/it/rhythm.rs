@@ -588,6 +588,7 @@ fn windows_policy_mirrors_and_jobs_that_change_count_without_a_restart_and_the_l
     world.hand.want("other", &world.app, "hello");
     world.hand.publish();
     until("it is queued", || world.states("other") == ["hello pending queued"]);
+    assert_eq!(world.message("other"), "waits for its turn after `greeter`");
     settings("jobs: 2\n");
     until("there is room for two", || world.states("other") == ["hello installed"]);
     world.fake.unset("hang-up");
