@@ -160,6 +160,17 @@ mod tests {
     }
 
     #[test]
+    fn no_more_are_told_than_the_most_and_holds_of_the_whole_device_are_among_them() {
+        let all: Vec<_> = (0..=MOST).map(|number| wanted(&format!("d{number}"), &[("x", "1")])).collect();
+        let hold = Hold::File { file: "/run/busy".to_owned(), why: "busy".to_owned() };
+        let openings = Openings { apply: Opening::NeverOpens, ..Openings::default() };
+        let gates = Gates { openings, ..Gates::default() };
+        let plan = Plan::make(Some(&all), &DeviceState::default(), &[], &[].into(), &gates);
+        let told = closed(&plan, &Gates { holds: vec![hold], ..gates }, &[], at("2026-11-23T15:00:00Z"));
+        assert_eq!((told.len(), told[0].deployment, told[1].code.as_str()), (MOST, None, "waiting-window"));
+    }
+
+    #[test]
     fn a_hold_is_told_with_who_and_since_when_whether_anything_waits_or_not() {
         let since = at("2026-11-20T07:00:00Z");
         let hold = |deployment: Option<&str>| {
