@@ -64,10 +64,15 @@ impl SshSite {
     /// Lets the owner of a key in as a person.
     pub(super) fn person(&self, name: &str, role: &str) -> PathBuf {
         let key = self.key(name);
-        let line = ssh_key::public(&key);
-        let added = self.site.lab.run(&["account", "add", name, "--role", role, "--ssh-key", &line]);
-        assert_eq!(added.good(), format!("{name} comes over SSH, with {}\n", public(&key).fingerprint()));
+        self.admit(&key, name, &["--role", role]);
         key
+    }
+
+    /// Lets the owner of a key in with this account, which is made if there is none.
+    fn admit(&self, key: &Path, name: &str, args: &[&str]) {
+        let line = ssh_key::public(key);
+        let added = self.site.lab.run(&[&["account", "add", name, "--ssh-key", &line], args].concat());
+        assert_eq!(added.good(), format!("{name} comes over SSH, with {}\n", public(key).fingerprint()));
     }
 
     pub(super) fn url(&self, repository: &str) -> String {
@@ -250,6 +255,41 @@ fn each_role_has_over_ssh_what_it_has_over_https() {
     site.site.lab.commit();
     let refused = push(&operator, &url);
     assert!(!refused.status.success() && said(&refused).contains("problem"), "{}", said(&refused));
+}
+
+#[test]
+fn an_operator_whose_account_is_bound_to_paths_pushes_over_ssh_within_them_and_nowhere_else() {
+    let site = SshSite::new();
+    let (lab, fleet) = (&site.site.lab, site.site.lab.home.hosted_fleet());
+    git::git(lab.dir(), &["clone", "-q", "--bare", "fleet", &fleet.display().to_string()]);
+    let bound = ["--role", "operator", "--path", "devices/press-*.yaml", "--path", "deployments/graz"];
+    let [key, second] = ["gerda", "second"].map(|name| site.key(name));
+    site.admit(&key, "gerda", &bound);
+    // A second key, added without a word of paths, opens nothing else.
+    site.admit(&second, "gerda", &bound[..2]);
+    let change = |path: &str, from: &str| {
+        lab.edit(path, from, &format!("# by gerda\n{from}"));
+        lab.commit().to_string()
+    };
+    let push = |key: &Path| site.git(&lab.fleet, key, &["push", &site.url("fleet.git"), "HEAD:refs/heads/main"]);
+    let main = || git::git(&fleet, &["rev-parse", "refs/heads/main"]);
+    let inside = change("devices/press-01.yaml", "id: press-01");
+    printed(&push(&key));
+    assert_eq!(main(), inside);
+    let outside = change("devices/packer-01.yaml", "id: packer-01");
+    // A later commit that takes it back doesn't hide it.
+    git::git(&lab.fleet, &["revert", "--no-edit", "HEAD"]);
+    for key in [&key, &second] {
+        let (pushed, changes) = (push(key), format!("commit {outside} changes `devices/packer-01.yaml`"));
+        let rule = "the account gerda may change `devices/press-*.yaml`, `deployments/graz` and nothing else";
+        let told = said(&pushed);
+        assert!(!pushed.status.success() && told.contains(&changes) && told.contains(rule), "{told}");
+        assert_eq!(main(), inside);
+    }
+    // A running host goes by other paths at once.
+    lab.run(&["account", "paths", "gerda", "--path", "devices"]).good();
+    assert!(eventually(|| push(&key).status.success()));
+    assert_eq!(main(), git::git(&lab.fleet, &["rev-parse", "HEAD"]));
 }
 
 #[test]
