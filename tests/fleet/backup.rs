@@ -1,11 +1,14 @@
 //! The publisher's home is backed up while it is at work, its machine is lost, and another one goes on.
 
+use std::fs;
+use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::Output;
 
 use repo_testkit::git;
 use serde_json::{Value, json};
 
+use crate::clocks::{drill_blocks, run_drill};
 use crate::hosted::{Hosted, ID};
 
 fn said(output: &Output) -> String {
@@ -30,20 +33,31 @@ fn assert_sound(home: &Path) {
 #[test]
 fn a_machine_that_is_lost_is_made_good_from_a_backup_and_devices_go_on_by_themselves() {
     let mut hosted = Hosted::new();
+    let dir = hosted.dir.path().to_owned();
+    fs::create_dir(dir.join("stick")).expect("made");
+    // The drill's own names are the real ones, because its home is lost and made anew.
+    for (name, path) in [("my-fleet", hosted.fleet.dir()), ("my-fleet.wfm", hosted.fleet.home())] {
+        fs::rename(&path, dir.join(name)).expect("moved");
+        symlink(dir.join(name), path).expect("linked");
+    }
+    symlink(hosted.device.home(), dir.join("device")).expect("linked");
+    let blocks = drill_blocks("restore.md");
+    let [backup, rehearsal, restore, look] = &blocks[..] else { panic!("{blocks:?}") };
     let first = hosted.start_host();
     hosted.adopt_first();
-    let archive = hosted.dir.path().join("backup.tar");
-    let file = archive.display().to_string();
+    let file = dir.join("stick/my-fleet.tar").display().to_string();
     // While the host serves, and again over the older one.
-    hosted.fleet.run(&["backup", &file]);
+    let made: Value = serde_json::from_str(&hosted.fleet.run(&["backup", &file, "--output", "json"])).expect("JSON");
+    assert_eq!(made["warnings"], json!([]), "{made}");
+    assert!(made["repositories"].as_u64() >= Some(2), "{made}");
     change(&hosted, "before the backup");
     hosted.until("it is there", |hosted| {
         hosted.device.pass();
         hosted.runs("before the backup")
     });
-    let made: Value = serde_json::from_str(&hosted.fleet.run(&["backup", &file, "--output", "json"])).expect("JSON");
-    assert_eq!(made["warnings"], json!([]), "{made}");
-    assert!(made["repositories"].as_u64() >= Some(2), "{made}");
+    let said_of_both = run_drill(backup, &dir) + &run_drill(rehearsal, &dir);
+    assert!(!said_of_both.contains("warning") && said_of_both.contains(ID), "{said_of_both}");
+    assert!(!dir.join("rehearsal.wfm").exists());
     // What comes after it is lost with the machine: two states, what the device says of them, and its new secret.
     for greeting in ["after the backup", "after it, too"] {
         change(&hosted, greeting);
@@ -56,21 +70,20 @@ fn a_machine_that_is_lost_is_made_good_from_a_backup_and_devices_go_on_by_themse
     let mut due = hosted.account();
     due["current"]["since"] = "2020-01-01T00:00:00Z".into();
     due["current"]["expires"] = "2020-02-01T00:00:00Z".into();
-    std::fs::write(&path, due.to_string()).expect("written");
+    fs::write(&path, due.to_string()).expect("written");
     hosted.device.pass();
     let mut renewed = hosted.account();
     assert_ne!(renewed["current"]["secret"], due["current"]["secret"]);
     // As after two renewals: the host that is restored knows neither of its secrets.
     renewed["previous"] = Value::Null;
     renewed.as_object_mut().expect("an object").remove("previous");
-    std::fs::write(&path, renewed.to_string()).expect("written");
+    fs::write(&path, renewed.to_string()).expect("written");
     let before = hosted.fleet.status(ID);
     let reported = git::git(&hosted.fleet.repository(ID), &["rev-parse", "status"]);
     hosted.end(first);
-    std::fs::remove_dir_all(hosted.fleet.home()).expect("lost");
-    let restored = hosted.fleet.run(&["restore", &file, "--output", "json"]);
-    let restored: Value = serde_json::from_str(&restored).expect("JSON");
-    assert_eq!(restored["warnings"], json!([]), "{restored}");
+    fs::remove_dir_all(dir.join("my-fleet.wfm")).expect("lost");
+    let restored = run_drill(restore, &dir);
+    assert!(restored.contains("the home of fleet") && !restored.contains("warning"), "{restored}");
     assert_sound(&hosted.fleet.home());
     // Nothing is restored over what is there.
     let again = hosted.fleet.try_run(&["restore", &file]);
@@ -90,6 +103,8 @@ fn a_machine_that_is_lost_is_made_good_from_a_backup_and_devices_go_on_by_themse
         let status = hosted.fleet.status(ID);
         status["adoptedSerial"].as_u64() > before["adoptedSerial"].as_u64() && status["doubts"] == json!([])
     });
+    let table = run_drill(look, &dir);
+    assert!(table.contains(ID) && !table.contains("doubtful"), "{table}");
     // What it had said when the machine was lost is in its history still, and all of it is sound.
     let repository = hosted.fleet.repository(ID);
     git::git(&repository, &["merge-base", "--is-ancestor", &reported, "status"]);

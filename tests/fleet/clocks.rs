@@ -153,14 +153,24 @@ fn a_device_that_a_stolen_key_led_two_million_serials_ahead_follows_its_publishe
 
 /// Runs the commands of a drill as they stand in their document, in a directory with `my-fleet`, its home and `device`.
 pub(crate) fn drill(document: &str, dir: &Path) -> String {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/drills").join(document);
-    let document = std::fs::read_to_string(root).expect("a drill");
+    run_drill(&drill_blocks(document).concat(), dir)
+}
+
+/// The commands of a drill, block by block.
+pub(crate) fn drill_blocks(document: &str) -> Vec<String> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/drills").join(document);
+    let document = std::fs::read_to_string(path).expect("a drill");
     let blocks = document.split("```sh drill\n").skip(1).map(|rest| rest.split("```").next().expect("an end"));
+    blocks.map(str::to_owned).collect()
+}
+
+/// Runs some of them; what they say.
+pub(crate) fn run_drill(commands: &str, dir: &Path) -> String {
     let programs = program("device-syncer").parent().expect("a directory").to_owned();
     program("wfm-git-publisher");
     let path = std::env::var("PATH").expect("a path");
     let mut bash = Command::new("bash");
-    bash.args(["-c", &format!("set -euo pipefail\n{}", blocks.collect::<String>())]).current_dir(dir);
+    bash.args(["-c", &format!("set -euo pipefail\n{commands}")]).current_dir(dir);
     bash.env("PATH", format!("{}:{path}", programs.display())).env("HOME", dir).env("STICK", dir.join("stick"));
     bash.env("GIT_CONFIG_NOSYSTEM", "1").env("GIT_CONFIG_GLOBAL", "/dev/null").stdin(Stdio::null());
     for who in ["AUTHOR", "COMMITTER"] {
