@@ -192,7 +192,7 @@ fn claim(key: &SigningKey, number: u8) -> String {
     String::from_utf8(json::to_bytes(&claim)).expect("text")
 }
 
-/// A device at its `enroll`.
+/// A device at its `enroll`, or who else says a document for each line.
 struct Enrolling {
     child: Child,
     says: BufReader<ChildStdout>,
@@ -206,18 +206,27 @@ impl Enrolling {
     /// The same with these options.
     fn with(device: &Device, file: &Path, options: &[&str]) -> Self {
         let mut command = device.command(&["enroll", "--from", &file.display().to_string(), "--output", "json"]);
-        let mut child =
-            command.args(options).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("the syncer starts");
+        command.args(options);
+        Self::of(command)
+    }
+
+    fn of(mut command: Command) -> Self {
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("it starts");
         let says = BufReader::new(child.stdout.take().expect("piped"));
         Self { child, says }
     }
 
-    /// What it says next under this key.
-    fn says(&mut self, key: &str) -> String {
+    /// What it says next.
+    fn document(&mut self) -> Value {
         let mut line = String::new();
         self.says.read_line(&mut line).expect("it says something");
-        let value: Value = serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line}"));
-        value[key].as_str().unwrap_or_else(|| panic!("no {key}: {line}")).to_owned()
+        serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line}"))
+    }
+
+    /// What it says next under this key.
+    fn says(&mut self, key: &str) -> String {
+        let value = self.document();
+        value[key].as_str().unwrap_or_else(|| panic!("no {key}: {value}")).to_owned()
     }
 
     fn kill(mut self) {

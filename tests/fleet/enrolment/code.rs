@@ -1,14 +1,15 @@
 //! A device that shows a code, and the person who reads it.
 
+use std::fs::File;
 use std::time::{Duration, Instant};
 
 use repo_http::{Credential, Request};
 use repo_model::Digest;
 use repo_testkit::device::Device;
-use repo_testkit::git;
+use repo_testkit::{comes_within, git};
 use serde_json::Value;
 
-use super::{Site, names, read, said};
+use super::{Enrolling, Site, names, read, said};
 use crate::clocks::with_clock;
 
 #[test]
@@ -112,9 +113,22 @@ fn a_device_that_is_rejected_hears_of_it_and_a_word_that_was_said_stays() {
     let (one, two) = (site.device("one"), site.device("two"));
     let mut first = site.enroll(&one);
     let code = first.says("code");
+    // Whoever watches sees them come, and what becomes of them.
+    let mut watch = Enrolling::of(site.fleet.command(&["device", "pending", "--watch", "--output", "json"]));
+    let page = site.dir.path().join("watched");
+    let mut on_page = site.fleet.command(&["device", "pending", "--watch"]);
+    let mut on_page = on_page.stdout(File::create(&page).expect("made")).spawn().expect("it starts");
+    let mut event = || {
+        let event = watch.document();
+        let is_told = event["fingerprint"].as_str().is_some_and(|key| key.starts_with("SHA256:"));
+        assert!(is_told && event["apiVersion"] == "v1", "{event}");
+        (event["event"].clone(), event["number"].clone(), event["device"].clone())
+    };
+    assert_eq!(event(), ("waiting".into(), 1.into(), Value::Null));
     let mut second = site.enroll(&two);
     let kept = second.says("code");
     assert_ne!(code, kept);
+    assert_eq!(event(), ("waiting".into(), 2.into(), Value::Null));
     assert!(said(&site.fleet.try_run(&["device", "reject", "7"])).contains("no such device waits"));
     site.fleet.run(&["device", "reject", "1"]);
     assert_eq!(first.ends(), Some(1));
@@ -123,6 +137,16 @@ fn a_device_that_is_rejected_hears_of_it_and_a_word_that_was_said_stays() {
     assert!(!site.fleet.read("devices/press-01.yaml").contains("\nstatusKeys:"));
     site.fleet.run(&["device", "approve", &kept, "--id", "press-01"]);
     assert_eq!((second.says("device"), second.ends()), ("press-01".to_owned(), Some(0)));
+    assert_eq!(event(), ("rejected".into(), 1.into(), Value::Null));
+    assert_eq!(event(), ("approved".into(), 2.into(), "press-01".into()));
+    let watched = || std::fs::read_to_string(&page).expect("text");
+    assert!(
+        comes_within(Duration::from_secs(60), || watched().contains("\n2 is approved as press-01\n")),
+        "{}",
+        watched()
+    );
+    assert!(watched().starts_with("devices may ask ") && watched().contains("\n1 is rejected\n"), "{}", watched());
+    on_page.kill().and_then(|()| on_page.wait()).expect("it ends");
     let other = site.fleet.try_run(&["device", "approve", &kept, "--id", "press-02"]);
     assert!(said(&other).contains("was approved as `press-01`"), "{}", said(&other));
     // It asks anew, with another code, and may not have what another device has unless somebody says so.

@@ -7,8 +7,7 @@ use repo_model::ask::{Answer, AskedWord, Outcome};
 use repo_model::{DeploymentName, DeviceId, text};
 use serde_json::json;
 
-use super::status::pause;
-use super::{OutputArgs, Place, asked, device_show, questions, table};
+use super::{OutputArgs, Place, asked, device_show, pause, questions, table};
 use crate::duration::parse_duration;
 use crate::error::{Failure, USER};
 use crate::operator::{AskedDevice, FleetHost, ask};

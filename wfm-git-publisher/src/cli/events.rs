@@ -5,8 +5,10 @@ use repo_model::{DeviceId, text};
 use serde_json::{Value, json};
 
 use super::history::{moment, said};
-use super::status::{Asked, pause};
-use super::{Output, Place, Progress, print, print_json, print_json_line, print_unknown, read_fleet, table, threads};
+use super::status::Asked;
+use super::{
+    Output, Place, Progress, pause, print, print_json, print_json_line, print_unknown, read_fleet, table, threads,
+};
 use crate::error::{Failure, USER};
 use crate::fleet::counted;
 use crate::operator::deploy::Target;

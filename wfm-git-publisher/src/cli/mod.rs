@@ -55,6 +55,7 @@ use std::panic::{self, AssertUnwindSafe};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use jiff::Timestamp;
@@ -216,6 +217,16 @@ fn meant(selector: Option<&Target>) -> Result<impl Fn(&Device) -> bool, Failure>
     Ok(move |device: &Device| {
         selectors.as_ref().is_none_or(|selectors| selectors.iter().any(|selector| selector.selects(device)))
     })
+}
+
+/// How long until devices are looked at again, where nobody has to be asked for them; and where a host is.
+const PAUSE: Duration = Duration::from_secs(2);
+const PAUSE_OF_HOST: Duration = Duration::from_secs(15);
+
+/// Waits until devices are looked at again.
+fn pause(place: &Place, cached: bool) -> Result<(), Failure> {
+    std::thread::sleep(if cached || place.remotes()?.is_none() { PAUSE } else { PAUSE_OF_HOST });
+    Ok(())
 }
 
 /// The form of a result.

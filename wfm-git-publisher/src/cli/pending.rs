@@ -1,5 +1,8 @@
 //! `device pending`, `device approve`, `device reject`: what waits to be enrolled, by a code or a batch token.
 
+mod watch;
+
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use jiff::{SignedDuration, Timestamp};
@@ -26,9 +29,18 @@ use crate::repos::{Control, Home};
 /// it would be taken in. A device that asks for a new key (`device-syncer rekey`) proved its old one, and needs no code.
 ///
 ///   wfm-git-publisher device pending
+///
+/// With --watch it goes on until it is interrupted, and shows who comes to wait, and what becomes of whom; with --output json each of
+/// that is one JSON object on a line, also who waits already.
+///
+///   wfm-git-publisher device pending --watch
 #[derive(Debug, clap::Args)]
 #[command(verbatim_doc_comment)]
 pub(super) struct PendingArgs {
+    /// Go on, and show who comes to wait, and what becomes of whom
+    #[arg(long)]
+    watch: bool,
+
     #[command(flatten)]
     output: OutputArgs,
 }
@@ -107,33 +119,68 @@ pub(super) struct RejectArgs {
     output: OutputArgs,
 }
 
-/// What waits, the oldest first. What can't be read is told, and hides no other.
-fn waiting(claims: &Claims, now: Timestamp) -> Result<Vec<Waiting>, Failure> {
+/// What waits, the oldest first. What can't be read is told, unless it was before, and hides no other.
+fn waiting(claims: &Claims, now: Timestamp, told: &mut BTreeSet<String>) -> Result<Vec<Waiting>, Failure> {
     let (listed, broken) = claims.list(now)?;
     for error in broken {
-        eprintln!("warning: {}", repo_model::text::line(&error_chain(&error)));
+        let error = error_chain(&error);
+        if told.insert(error.clone()) {
+            eprintln!("warning: {}", repo_model::text::line(&error));
+        }
     }
     Ok(listed)
 }
 
 /// How many devices wait for a person's word.
 pub(super) fn undecided(home: &Home, now: Timestamp) -> Result<usize, Failure> {
-    let listed = waiting(&Claims::new(home.enrolments()), now)?;
+    let listed = waiting(&Claims::new(home.enrolments()), now, &mut BTreeSet::new())?;
     Ok(listed.iter().filter(|one| one.verdict.is_none()).count())
 }
 
+/// What waits or was answered, and what there is to know of it.
+struct Seen {
+    now: Timestamp,
+    listed: Vec<Waiting>,
+    files: Vec<SourceFile>,
+    /// What came by tokens, judged as an approval would.
+    by_token: Vec<Candidate>,
+}
+
+impl Seen {
+    fn of(place: &Place, home: &Home, listed: Vec<Waiting>, now: Timestamp) -> Result<Self, Failure> {
+        let source = place.source()?;
+        let files = source.files(source.resolve("HEAD")?)?;
+        let by_token = by_token(home, &files, &listed)?;
+        Ok(Self { now, listed, files, by_token })
+    }
+
+    /// Those that wait for a person's word.
+    fn undecided(&self) -> impl Iterator<Item = &Waiting> {
+        self.listed.iter().filter(|one| one.verdict.is_none())
+    }
+
+    /// As what it would be taken in that came by a token.
+    fn candidate(&self, one: &Waiting) -> Option<&Candidate> {
+        self.by_token.iter().find(|candidate| candidate.waiting.request == one.request)
+    }
+}
+
 pub(super) fn run(place: &Place, args: &PendingArgs) -> Result<u8, Failure> {
-    let (home, now) = (place.home()?, Timestamp::now());
+    let (home, now, mut told) = (place.home()?, Timestamp::now(), BTreeSet::new());
     home.check()?;
     let claims = Claims::new(home.enrolments());
-    let listed = waiting(&claims, now)?;
-    let source = place.source()?;
-    let files = source.files(source.resolve("HEAD")?)?;
-    let by_token = by_token(&home, &files, &listed)?;
-    let (tokens, _) = fleet::read_tokens(&files);
-    let open = claims.opening()?.map(|opening| opening.until).filter(|until| now < *until);
-    let undecided: Vec<_> = listed.iter().filter(|one| one.verdict.is_none()).collect();
-    let tokens: Vec<_> = tokens.values().filter(|token| counts(token, now)).collect();
+    let seen = Seen::of(place, &home, waiting(&claims, now, &mut told)?, now)?;
+    if !args.watch || !args.output.is_json() {
+        show(&claims, &seen, args.output)?;
+    }
+    if args.watch { watch::run(place, &home, args.output, (seen, told)) } else { Ok(0) }
+}
+
+/// Prints who waits, and who may come to.
+fn show(claims: &Claims, seen: &Seen, output: OutputArgs) -> Result<(), Failure> {
+    let (tokens, _) = fleet::read_tokens(&seen.files);
+    let open = claims.opening()?.map(|opening| opening.until).filter(|until| seen.now < *until);
+    let tokens: Vec<_> = tokens.values().filter(|token| counts(token, seen.now)).collect();
     let head = match open {
         Some(until) => format!("devices may ask to be enrolled until {until:.0}\n"),
         None if !tokens.is_empty() => String::new(),
@@ -141,10 +188,8 @@ pub(super) fn run(place: &Place, args: &PendingArgs) -> Result<u8, Failure> {
     };
     let of_token = |token: &&Token| format!("with the token {} until {:.0}\n", token.name, token.until);
     let head: String = std::iter::once(head).chain(tokens.iter().map(of_token)).collect();
-    let candidate = |one: &Waiting| by_token.iter().find(|candidate| candidate.waiting.request == one.request);
-    let mut rows = vec![["NUMBER", "AGE", "FROM", "SAYS THAT IT IS", "KEY", "NOTE"].map(str::to_owned)];
-    rows.extend(undecided.iter().map(|one| row(one, candidate(one), (&files, &listed), now)));
-    let body = if undecided.is_empty() { "no device waits\n".to_owned() } else { table(&rows) };
+    let undecided: Vec<_> = seen.undecided().collect();
+    let body = if undecided.is_empty() { "no device waits\n".to_owned() } else { rows(seen, &undecided) };
     let waits = |kind: Kind| undecided.iter().any(|one| one.kind() == kind);
     let by_number = "\nA new key, if the device shows the same: device approve --number NUMBER --id ID\n";
     let codes = [
@@ -156,11 +201,18 @@ pub(super) fn run(place: &Place, args: &PendingArgs) -> Result<u8, Failure> {
     names.dedup();
     let names = names.into_iter().map(|name| format!("\nAll with the token {name}: device approve --token {name}\n"));
     let more: String = codes.into_iter().flatten().chain(names).collect();
-    args.output.print(&format!("{head}{body}{more}"), || {
-        let shown: Vec<_> = undecided.iter().map(|one| shown(one, candidate(one), (&files, &listed))).collect();
+    output.print(&format!("{head}{body}{more}"), || {
+        let shown: Vec<_> = undecided.iter().map(|one| shown(seen, one)).collect();
         json!({ "openUntil": open, "pending": shown })
     });
-    Ok(0)
+    Ok(())
+}
+
+/// A table of some that wait.
+fn rows(seen: &Seen, some: &[&Waiting]) -> String {
+    let head = ["NUMBER", "AGE", "FROM", "SAYS THAT IT IS", "KEY", "NOTE"].map(str::to_owned);
+    let rows: Vec<_> = std::iter::once(head).chain(some.iter().map(|one| row(seen, one))).collect();
+    table(&rows)
 }
 
 /// What came by tokens, judged as an approval would.
@@ -181,18 +233,14 @@ fn by_token(home: &Home, files: &[SourceFile], listed: &[Waiting]) -> Result<Vec
     Ok(judged)
 }
 
-fn row(
-    one: &Waiting,
-    candidate: Option<&Candidate>,
-    (files, listed): (&[SourceFile], &[Waiting]),
-    now: Timestamp,
-) -> [String; 6] {
-    let age = now.duration_since(one.received).max(SignedDuration::ZERO);
+fn row(seen: &Seen, one: &Waiting) -> [String; 6] {
+    let age = seen.now.duration_since(one.received).max(SignedDuration::ZERO);
     let age = if age.as_mins() > 0 { format!("{} min", age.as_mins()) } else { format!("{} s", age.as_secs()) };
     let (says, key, note) = match one.claim() {
         Ok(claim) => {
-            let other = || rekey_note(files, listed, one, &claim).or_else(|| conflict(files, &claim));
-            let note = candidate.map_or_else(|| other().unwrap_or_default(), note);
+            let files = &seen.files;
+            let other = || rekey_note(files, &seen.listed, one, &claim).or_else(|| conflict(files, &claim));
+            let note = seen.candidate(one).map_or_else(|| other().unwrap_or_default(), note);
             (says(&claim), openssh::fingerprint(&claim.key), note)
         }
         Err(error) => (String::new(), String::new(), error_chain(&error)),
@@ -218,22 +266,27 @@ pub(super) fn says(claim: &Claim) -> String {
     if parts.is_empty() { "-".to_owned() } else { parts.join(", ") }
 }
 
-fn shown(one: &Waiting, candidate: Option<&Candidate>, (files, listed): (&[SourceFile], &[Waiting])) -> Value {
-    let claim = one.claim().ok();
+fn shown(seen: &Seen, one: &Waiting) -> Value {
+    let (claim, candidate) = (one.claim().ok(), seen.candidate(one));
     let is_new = one.kind() == Kind::Code;
-    let rekey = claim.as_ref().and_then(|claim| rekey_note(files, listed, one, claim));
+    let rekey = claim.as_ref().and_then(|claim| rekey_note(&seen.files, &seen.listed, one, claim));
     json!({
         "number": one.number,
         "received": one.received,
         "address": one.address,
-        "fingerprint": claim.as_ref().map(|claim| openssh::fingerprint(&claim.key)),
+        "fingerprint": fingerprint(one),
         "token": one.token.as_ref().map(|token| &token.name),
         "device": candidate.and_then(|candidate| candidate.device.as_ref()).or(one.rekeys.as_ref()),
         "note": candidate.and_then(|candidate| candidate.note.as_ref()).or(rekey.as_ref()),
         "problem": candidate.and_then(|candidate| candidate.problem.as_ref()),
-        "conflict": claim.as_ref().filter(|_| is_new).and_then(|claim| conflict(files, claim)),
+        "conflict": claim.as_ref().filter(|_| is_new).and_then(|claim| conflict(&seen.files, claim)),
         "claim": claim,
     })
+}
+
+/// Of the key that it proved, unless its claim can't be read.
+fn fingerprint(one: &Waiting) -> Option<String> {
+    one.claim().ok().map(|claim| openssh::fingerprint(&claim.key))
 }
 
 pub(super) fn run_approve(place: &Place, args: ApproveArgs) -> Result<u8, Failure> {
@@ -315,7 +368,7 @@ pub(super) fn run_reject(place: &Place, args: &RejectArgs) -> Result<u8, Failure
     home.check()?;
     let claims = Claims::new(home.enrolments());
     let is_meant = |one: &Waiting| Some(one.number) == args.number || Some(one.address) == args.address;
-    let all = waiting(&claims, now)?;
+    let all = waiting(&claims, now, &mut BTreeSet::new())?;
     let meant: Vec<_> = all.into_iter().filter(|one| one.verdict.is_none() && is_meant(one)).collect();
     if meant.is_empty() {
         return Err(Failure::new("no such device waits").hint("`device pending` shows which do"));

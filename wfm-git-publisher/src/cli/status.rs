@@ -4,7 +4,6 @@ mod groups;
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use jiff::Timestamp;
 use repo_git::CommitId;
@@ -16,7 +15,7 @@ use serde_json::json;
 use wfm_git_host::ca;
 
 use self::groups::Group;
-use super::{Output, Place, Progress, threads};
+use super::{Output, Place, Progress, pause, threads};
 use crate::error::{Failure, USER};
 use crate::fleet::{Fleet, counted};
 use crate::operator::deploy::Target;
@@ -91,16 +90,6 @@ pub(super) struct Args {
     /// Ask no remote host: show what was fetched from it before
     #[arg(long)]
     cached: bool,
-}
-
-/// How long until devices are looked at again, where nobody has to be asked for them; and where a host is.
-const PAUSE: Duration = Duration::from_secs(2);
-const PAUSE_OF_HOST: Duration = Duration::from_secs(15);
-
-/// Waits until devices are looked at again.
-pub(super) fn pause(place: &Place, cached: bool) -> Result<(), Failure> {
-    std::thread::sleep(if cached || place.remotes()?.is_none() { PAUSE } else { PAUSE_OF_HOST });
-    Ok(())
 }
 
 /// When the operator's own certificate ends; what ends soon is told.

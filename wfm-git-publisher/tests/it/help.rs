@@ -84,8 +84,7 @@ fn tools(lab: &Lab) -> std::path::PathBuf {
     fs::create_dir_all(&bin).unwrap();
     symlink(trusted_program(), bin.join("real")).unwrap();
     let real = bin.join("real");
-    let forever =
-        "case \" $* \" in *' run '*|*' run'*|*' serve '*|*' --follow '*) exec timeout --preserve-status -s TERM 3";
+    let forever = "case \" $* \" in *' run '*|*' run'*|*' serve '*|*' --follow '*|*' pending --watch '*) exec timeout --preserve-status -s TERM 3";
     script(
         &bin.join("wfm-git-publisher"),
         &format!("#!/bin/sh\n{forever} {0} \"$@\";; esac\nexec {0} \"$@\"\n", real.display()),
@@ -170,6 +169,7 @@ fn every_example_works_as_it_stands() {
                 Some("publish") if example.ends_with(" --wait") => &[1],
                 // It is ended by a signal.
                 Some("events") if example.ends_with(" --follow") => &[143],
+                Some("device") if example.ends_with(" pending --watch") => &[143],
                 _ => &[0],
             };
             let code = ran.code.unwrap_or(-1);
