@@ -93,6 +93,59 @@ fn no_secret_is_printed() {
     assert!(!said.contains("private") && !said.contains("0101") && !said.contains("1, 1"), "{said}");
 }
 
+/// The first 10 bits of a code: so few that chance hits them now and then.
+fn shortened(transcript: Transcript) -> u16 {
+    let [first, second, ..] = *transcript.as_bytes();
+    u16::from_be_bytes([first, second]) >> 6
+}
+
+/// A nonce that nobody else draws.
+fn drawn(side: u8, number: u32) -> Nonce {
+    let mut bytes = [side; 32];
+    bytes[..4].copy_from_slice(&number.to_be_bytes());
+    Nonce::new(bytes)
+}
+
+/// He is host to the device and device to the host, and wants both to come to one code. Where either side weren't bound by what it said
+/// first, he would whenever he likes.
+#[test]
+fn who_stands_in_the_middle_hits_a_code_no_more_often_than_chance_because_both_sides_are_bound() {
+    const STARTS: u32 = 1 << 14;
+    let device_claim = crate::json::to_bytes(&Claim::new(key('T'), Digest::of(b"another secret"), "0.3.0"));
+    let (_, _, reveal) = exchange(Kind::Code, None);
+    let at_device = |device, said| shortened(Transcript::of((&device, &said), &device_claim, OFFER));
+    let at_host = |said, host| shortened(Transcript::of((&said, &host), reveal.claim.as_bytes(), OFFER));
+    // What he says to the device he says when he knows what the host will come to, and of the device its commitment alone.
+    let hits = (0..STARTS).filter(|number| {
+        let [device, host, his] = [b'd', b'h', b'm'].map(|side| drawn(side, *number));
+        let said = match number % 3 {
+            0 => host,
+            1 => Nonce::new(*commitment(&device, &device_claim).as_bytes()),
+            _ => drawn(b's', *number),
+        };
+        at_device(device, said) == at_host(his, host)
+    });
+    let hits = hits.count();
+    assert!((4..40).contains(&hits), "{hits}, where chance has 16");
+    for number in 0..4 {
+        let [device, host, his] = [b'd', b'h', b'm'].map(|side| drawn(side, number));
+        // Had the device said its nonce first, he would choose his answer by it.
+        let wanted = at_host(his, host);
+        let said = (0..STARTS).map(|number| drawn(b's', number)).find(|said| at_device(device, *said) == wanted);
+        assert!(said.is_some(), "he finds one");
+        // So would he choose what he says to the host, which is bound to what he said first.
+        let wanted = at_device(device, host);
+        let other = (0..STARTS).map(|number| drawn(b'o', number)).find(|other| at_host(*other, host) == wanted);
+        let start = Start { layout: 1, kind: Kind::Code, commitment: commitment(&his, reveal.claim.as_bytes()) };
+        let reveal = |nonce: Nonce| {
+            let transcript = Transcript::of((&nonce, &host), reveal.claim.as_bytes(), OFFER);
+            Reveal { nonce, proof: signature(&key('P'), PROOF_NAMESPACE, transcript.as_bytes()), ..reveal.clone() }
+        };
+        assert_eq!(code_of(&(start.clone(), host, reveal(his)), OFFER), None);
+        assert_eq!(code_of(&(start, host, reveal(other.expect("found"))), OFFER), Some("commitment"));
+    }
+}
+
 proptest! {
     #[test]
     fn a_code_is_read_as_it_was_shown_however_it_is_typed(bytes: [u8; 32], lower: bool, dashes: bool) {
