@@ -200,6 +200,19 @@ fn a_merge_is_asked_about_what_it_brings_and_a_rename_about_where_it_came_from()
     assert!(error.starts_with(&format!("commit {merge} changes `deployments/hello.yaml`")), "{error}");
     tag_as(&lab, "anna", "approve/merge", "yes");
     assert_eq!(lab.publish_all().published(), 1);
+    // What people signed one by one, a forge makes one commit of that nobody did.
+    git(&lab.fleet, &["checkout", "--quiet", "-b", "next"]);
+    for greeting in ["of anna", "of anna still"] {
+        edit(&lab, greeting);
+        commit_as(&lab, "anna");
+    }
+    git(&lab.fleet, &["checkout", "--quiet", "-"]);
+    git(&lab.fleet, &["merge", "--quiet", "--squash", "next"]);
+    let squash = lab.commit();
+    let error = refused(&lab);
+    assert!(error.starts_with(&format!("commit {squash} changes `deployments/hello.yaml`")), "{error}");
+    tag_as(&lab, "ben", "approve/squash", "yes");
+    assert_eq!(lab.publish_all().published(), 1);
     lab.rename("deployments/hello.yaml", "deployments/moved.yaml");
     lab.commit();
     let error = refused(&lab);
