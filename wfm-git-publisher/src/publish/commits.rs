@@ -253,9 +253,10 @@ impl Ready {
             if was_interrupted {
                 writer.clear()?;
             }
+            // Before branches move, because whoever was told where they are may read that still.
+            let consolidated = writer.consolidate();
             writer.store(&self.pack)?;
             writer.move_branches(&self.moves)?;
-            let consolidated = writer.consolidate();
             drop(writer);
             match consolidated {
                 // What is published is, and what of the history can't be read is no reason to do it again.

@@ -311,6 +311,21 @@ impl Lab {
         git(&self.repo(device), args)
     }
 
+    /// Leaves so many loose objects in a device's repository that whoever writes it next makes its packs one.
+    pub(crate) fn scatter(&self, device: &str) {
+        let objects = self.dir().join("objects");
+        fs::create_dir_all(&objects).unwrap();
+        let paths: Vec<_> = (0..45).map(|number| objects.join(number.to_string())).collect();
+        paths.iter().for_each(|path| fs::write(path, path.display().to_string()).unwrap());
+        let paths: Vec<_> = paths.iter().map(|path| path.to_str().unwrap()).collect();
+        self.git(device, &[&["hash-object", "-w"], &paths[..]].concat());
+    }
+
+    /// Whether its packs were made one since.
+    pub(crate) fn is_tidy(&self, device: &str) -> bool {
+        self.git(device, &["count-objects", "-v"]).contains("count: 0\n")
+    }
+
     /// The tip of a branch of a device's repository.
     pub(crate) fn tip(&self, device: &str, branch: &str) -> Option<String> {
         repo_testkit::git::tip(&self.repo(device), branch)
