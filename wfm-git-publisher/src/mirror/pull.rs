@@ -33,7 +33,7 @@ pub(super) fn pull(mirror: &Mirror<'_>, device: &DeviceId) -> Result<RemoteRefs,
         // This machine was lost, or is a second publisher's.
         None => DeviceRepo::create(mirror.home, fleet, device)?,
     };
-    let lock = repo.lock()?;
+    let lock = tidied(&repo, device)?;
     let here = Here { mirror, device, repo: &repo, lock: &lock, remote: &remote };
     here.fetch(&seen, &OURS)?;
     let foreign = here.adopt(&seen);
@@ -53,7 +53,7 @@ pub(super) fn pull(mirror: &Mirror<'_>, device: &DeviceId) -> Result<RemoteRefs,
 pub(super) fn reports(mirror: &Mirror<'_>, device: &DeviceId) -> Result<(), MirrorError> {
     let Some(repo) = DeviceRepo::open(mirror.home, mirror.rosters.fleet(), device)? else { return Ok(()) };
     let (remote, seen) = observe(mirror, device)?;
-    let lock = repo.lock()?;
+    let lock = tidied(&repo, device)?;
     let here = Here { mirror, device, repo: &repo, lock: &lock, remote: &remote };
     here.take_reports(&seen)?;
     here.take_site(&seen);
@@ -62,6 +62,16 @@ pub(super) fn reports(mirror: &Mirror<'_>, device: &DeviceId) -> Result<(), Mirr
         Some(tip) if !here.has_part(*tip)? => here.believe(*tip).map(drop),
         _ => Ok(()),
     }
+}
+
+/// The writer's lock of a repository, whose packs are made one before anything comes that no branch names yet. Where they can't be,
+/// `publish` makes it anew, and nothing waits for that.
+fn tidied(repo: &DeviceRepo, device: &DeviceId) -> Result<RepoLock, MirrorError> {
+    let lock = repo.lock()?;
+    if let Err(error) = repo.consolidate(&lock) {
+        warn!(%device, error = error_chain(&error), "the packs of its repository here can't be made one");
+    }
+    Ok(lock)
 }
 
 /// Observes the repository; one that isn't there, or that the device isn't let into yet, is made by the command first.
@@ -114,8 +124,7 @@ impl Here<'_> {
         for branch in OURS.iter().chain(&REPORTS) {
             haves.extend(self.repo.tip(branch)?);
         }
-        self.repo.fetch(self.remote, &wants, &haves).map_err(|source| self.failed(source))?;
-        Ok(self.repo.consolidate(self.lock)?)
+        self.repo.fetch(self.remote, &wants, &haves).map_err(|source| self.failed(source))
     }
 
     /// The reports here are those of the host. What vanished there stays: it is what the device once reported.

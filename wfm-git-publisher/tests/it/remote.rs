@@ -155,9 +155,13 @@ fn what_devices_report_is_fetched_and_judged_as_here() {
     let site = Site::new(&["press-01"]);
     site.lab.publish_all();
     write(&site.remote("press-01"), "status", &stranger(), "x\n\nKind: status\n");
+    // Packs are made one meanwhile, and what is fetched then stays.
+    site.lab.scatter("press-01");
     let table = site.lab.run(&["status"]).good();
     assert!(table.contains("doubtful: wrong-device: `status` can't be believed"), "{table}");
     assert_eq!(site.lab.tip("press-01", "status"), site.remote_tip("press-01", "status"));
+    assert!(site.lab.is_tidy("press-01"));
+    git(&site.lab.repo("press-01"), &["fsck", "--strict"]);
     // What was fetched stays, and that the host is silent is a doubt.
     let mut site = site;
     site.host.stop();
