@@ -17,6 +17,7 @@ mod day;
 mod device;
 mod epochs;
 mod fleet;
+mod flood;
 mod gathered;
 mod heal;
 mod host;
@@ -51,12 +52,13 @@ const RUNS: usize = 10;
 type Measure = fn(&stage::Stage) -> Vec<Line>;
 
 /// What can be measured alone.
-const GROUPS: [(&str, Measure); 19] = [
+const GROUPS: [(&str, Measure); 20] = [
     ("publish", publish::measure),
     ("scale", scale::measure),
     ("device", device::measure),
     ("poll", poll::measure),
     ("served", served::measure),
+    ("flood", flood::measure),
     ("waiting", waiting::measure),
     ("ssh", ssh::measure),
     ("latency", latency::measure),
