@@ -61,7 +61,7 @@ bless:
 
 # Cuts power, kills processes and damages files thousands of times, and lets SSH sessions rest for 20 minutes (rounds, then options to nextest)
 chaos rounds="1000" *args:
-    shift; MARGO_CHAOS_ROUNDS={{ rounds }} .ci/test --profile chaos -E 'test(/(^|::)(power|crash|damage)(_|::)/) | test(with_every_fault)' "$@"
+    shift; MARGO_CHAOS_ROUNDS={{ rounds }} .ci/test --profile chaos -E 'test(/(^|::)(power|crash|damage)(_|::)/) | test(with_every_fault) | test(hits_a_code)' "$@"
 
 # Shows that programs of neighbouring versions work together, with those of an older revision built from history (0.2's)
 skew *args:
