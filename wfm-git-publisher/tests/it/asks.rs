@@ -34,7 +34,7 @@ fn each_command_raises_the_number_in_the_devices_file_and_that_is_published() {
     ] {
         let said = lab.run(&[&["device"], args, &["--output", "json"]].concat()).good();
         let said: Value = serde_json::from_str(&said).expect("JSON");
-        assert_eq!(said, json!({"device": DEVICE, "file": FILE, "ask": ask}));
+        assert_eq!(said, json!({"apiVersion": "v1", "device": DEVICE, "file": FILE, "ask": ask}));
         lab.publish();
         assert_eq!(policy(), ask);
     }
