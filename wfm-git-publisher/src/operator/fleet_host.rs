@@ -264,11 +264,12 @@ impl FleetHost {
 
     /// An agent that trusts whom git trusts here, and shows the certificate that git shows.
     fn agent(&self, authorities: Option<PathBuf>) -> Result<Agent, FleetHostError> {
-        let path = |key| self.setting(key).map(PathBuf::from);
         let read = |path: PathBuf| std::fs::read_to_string(&path).map_err(FileError::read(&path));
-        let authorities = authorities.or_else(|| path("http.sslCAInfo")).map(read).transpose()?;
-        let client_certificate = path("http.sslCert")
-            .map(|chain| ClientCertificate { key: path("http.sslKey").unwrap_or_else(|| chain.clone()), chain });
+        let authorities =
+            authorities.or_else(|| self.file("GIT_SSL_CAINFO", "http.sslCAInfo")).map(read).transpose()?;
+        let key = || self.file("GIT_SSL_KEY", "http.sslKey");
+        let client_certificate =
+            self.certificate().map(|chain| ClientCertificate { key: key().unwrap_or_else(|| chain.clone()), chain });
         let proxy = self.setting("http.proxy").map(|url| Proxy { url, account: None, except: Vec::new() });
         Ok(Agent::new(&Settings {
             authorities: authorities.into_iter().collect(),
@@ -286,9 +287,20 @@ impl FleetHost {
         Some(found.trim().to_owned()).filter(|value| !value.is_empty())
     }
 
+    /// The certificate that git shows the host, if it shows one.
+    fn certificate(&self) -> Option<PathBuf> {
+        self.file("GIT_SSL_CERT", "http.sslCert")
+    }
+
+    /// A file as git finds it for this host: by the environment, or else by its settings.
+    fn file(&self, variable: &str, key: &str) -> Option<PathBuf> {
+        let said = std::env::var_os(variable).filter(|path| !path.is_empty());
+        said.map(PathBuf::from).or_else(|| self.setting(key).map(PathBuf::from))
+    }
+
     /// The credential that git has for the host, or asks for; `None` where a certificate is shown in its place.
     fn filled(&self) -> Result<Option<Filled>, FleetHostError> {
-        if self.setting("http.sslCert").is_some() {
+        if self.certificate().is_some() {
             return Ok(None);
         }
         let without = |source| FleetHostError::NoCredential { url: self.url().to_owned(), source };

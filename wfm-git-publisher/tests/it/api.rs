@@ -3,7 +3,7 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use jiff::Timestamp;
@@ -250,6 +250,25 @@ fn a_host_that_answers_no_questions_is_told_from_others_and_no_host_steers_the_t
     let ran = lab.run_in(&clone, &["status"]);
     assert_eq!((ran.code, &*ran.out), (Some(0), "all is well \\u{1b}[31m\n"));
     assert!(ran.err.ends_with("warning: \\u{1b}[2Jnothing\n"), "{}", ran.err);
+}
+
+#[test]
+fn whom_git_trusts_by_its_environment_is_trusted_as_well() {
+    let elsewhere = Elsewhere::new();
+    let git_does = |variable: &str, path: &Path| {
+        let mut command = elsewhere.site.lab.command(&["login", "--user", "olga", "--secret-file", "../olga.secret"]);
+        Ran::of(command.current_dir(&elsewhere.clone).env(variable, path).output().unwrap())
+    };
+    let secret = elsewhere.clone.join("../olga.secret");
+    fs::write(&secret, &elsewhere.olga.secret).unwrap();
+    fs::set_permissions(&secret, fs::Permissions::from_mode(0o600)).unwrap();
+    let unknown = git_does("GIT_SSL_NOTHING", &elsewhere.site.ca).failed(1);
+    assert!(unknown.contains("UnknownIssuer"), "{unknown}");
+    git_does("GIT_SSL_CAINFO", &elsewhere.site.ca).good();
+    let missing = git_does("GIT_SSL_CAINFO", Path::new("nowhere.pem")).failed(1);
+    assert!(missing.contains("nowhere.pem"), "{missing}");
+    let no_certificate = git_does("GIT_SSL_CERT", Path::new("nobody.pem")).failed(1);
+    assert!(no_certificate.contains("nobody.pem"), "{no_certificate}");
 }
 
 /// The schema of an answer in the description.
