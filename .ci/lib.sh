@@ -15,6 +15,14 @@ die() {
     exit 1
 }
 have() { command -v "$1" >/dev/null 2>&1; }
+# Runs a program ($2…) of this architecture ($1), which needs nothing else of it.
+emulated() {
+    case $1 in
+    "$(uname -m)") "${@:2}" ;;
+    armv7) qemu-arm-static "${@:2}" ;;
+    *) "qemu-$1-static" "${@:2}" ;;
+    esac
+}
 is_root() { [ "$(id -u)" -eq 0 ]; }
 # True when version $2 is $1 or later.
 at_least() { [ "$(printf '%s\n' "$1" "$2" | sort -V | head -n 1)" = "$1" ]; }
