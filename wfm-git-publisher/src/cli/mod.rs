@@ -27,6 +27,7 @@ mod init;
 mod label;
 mod log;
 mod login;
+mod output;
 mod pending;
 mod plan;
 mod progress;
@@ -50,19 +51,17 @@ mod trust;
 mod validate;
 
 use std::collections::BTreeSet;
-use std::io::Write;
 use std::panic::{self, AssertUnwindSafe};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use clap::{CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use jiff::Timestamp;
 use repo_git::CommitId;
 use repo_model::problem::{Problem, Problems, Severity};
 use repo_model::{DeviceId, text};
-use serde::Serialize;
 use serde_json::json;
 
 use crate::config::Config;
@@ -75,6 +74,7 @@ use crate::publish::{Options, Work};
 use crate::render::Artifact;
 use crate::repos::{FleetRepo, Home, Registries, Remotes, Rosters, StockGit};
 
+use self::output::{Output, OutputArgs, print, print_format, print_json, print_json_line, print_json_text, write_out};
 use self::progress::Progress;
 use self::table::table;
 
@@ -171,29 +171,6 @@ struct AtRevision {
     output: OutputArgs,
 }
 
-/// The option of every command that prints.
-#[derive(Debug, Clone, Copy, clap::Args)]
-struct OutputArgs {
-    /// Prints for people, or for programs
-    #[arg(long, value_enum, default_value_t)]
-    output: Output,
-}
-
-impl OutputArgs {
-    /// Whether a program reads it, which wants one result.
-    fn is_json(self) -> bool {
-        self.output == Output::Json
-    }
-
-    /// Prints a result in the one form or in the other.
-    fn print(self, text: &str, json: impl FnOnce() -> serde_json::Value) {
-        match self.output {
-            Output::Text => print(text),
-            Output::Json => print_json(&json()),
-        }
-    }
-}
-
 /// The fleet at a commit, if anything of it can be used.
 fn read_fleet(source: &FleetRepo, commit: CommitId) -> Result<Fleet, Failure> {
     usable(read_on(&source.files_on(commit, threads())?, threads()))
@@ -227,17 +204,6 @@ const PAUSE_OF_HOST: Duration = Duration::from_secs(15);
 fn pause(place: &Place, cached: bool) -> Result<(), Failure> {
     std::thread::sleep(if cached || place.remotes()?.is_none() { PAUSE } else { PAUSE_OF_HOST });
     Ok(())
-}
-
-/// The form of a result.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
-enum Output {
-    /// Tables and sentences, for people
-    #[default]
-    #[value(alias = "table")]
-    Text,
-    /// For programs: texts in it are exactly what strangers wrote, so escape them before you show them
-    Json,
 }
 
 /// Registries beyond those of the settings.
@@ -519,53 +485,6 @@ fn at(work: Work) -> &'static str {
 /// one (two cores, ext4).
 fn threads() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from).saturating_mul(4).min(16)
-}
-
-/// Writes to standard output, whatever is quoted in it; a reader that went away is no error.
-fn print(page: &str) {
-    write_out(&text::page(page));
-}
-
-/// Prints an object for programs, with its version.
-fn print_json(result: &impl Serialize) {
-    print_format(&Versioned::of(result));
-}
-
-/// The same on a line of its own.
-fn print_json_line(result: &impl Serialize) {
-    print_json_text(&(serde_json::to_string(&Versioned::of(result)).unwrap_or_default() + "\n"));
-}
-
-/// Prints what has a format of its own.
-fn print_format(value: &impl Serialize) {
-    print_json_text(&(serde_json::to_string_pretty(value).unwrap_or_default() + "\n"));
-}
-
-/// The version of what is printed for programs, as in the paths of questions: within it fields come, and none goes.
-const API_VERSION: &str = "v1";
-
-/// An object for programs, with its version.
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Versioned<'a, T> {
-    api_version: &'static str,
-    #[serde(flatten)]
-    result: &'a T,
-}
-
-impl<'a, T> Versioned<'a, T> {
-    fn of(result: &'a T) -> Self {
-        Self { api_version: API_VERSION, result }
-    }
-}
-
-fn print_json_text(json: &str) {
-    write_out(&text::json(json));
-}
-
-fn write_out(text: &str) {
-    let mut out = std::io::stdout().lock();
-    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
 }
 
 /// Text as HTML and XML have it, which is no markup there.

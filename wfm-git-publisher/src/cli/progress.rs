@@ -74,7 +74,7 @@ impl Progress {
         (state.work, state.count) = (work, None);
     }
 
-    /// So many are done.
+    /// Goes on with work of which so many of all things are done.
     pub(super) fn show(&self, work: &'static str, things: &'static str, done: usize, all: usize) {
         *self.shared.state() = State { work, count: Some(Count { done, all, things }), is_over: false };
     }
