@@ -216,7 +216,7 @@ impl Enrolling {
         Self { child, says }
     }
 
-    /// What it says next.
+    /// The document of its next line, which is waited for.
     fn document(&mut self) -> Value {
         let mut line = String::new();
         self.says.read_line(&mut line).expect("it says something");

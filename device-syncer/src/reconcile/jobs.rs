@@ -77,7 +77,7 @@ impl AtWork {
         self.tried.contains(project)
     }
 
-    /// What stands before something that is queued, as a part of a sentence.
+    /// Why something that could begin is `queued`: after whom it waits for its turn.
     pub(super) fn turn(&self) -> String {
         let names: Vec<_> = self.names.iter().map(|name| format!("`{name}`")).collect();
         let after = if names.is_empty() { String::new() } else { format!(" after {}", names.join(", ")) };

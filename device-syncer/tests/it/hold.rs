@@ -96,14 +96,14 @@ fn a_hold_of_one_deployment_is_that_ones_alone() {
     assert_eq!(world.states("greeter"), ["hello pending held"]);
     assert_eq!(world.states("third"), ["hello pending held"]);
     assert_eq!(world.states("other"), ["hello installed"]);
-    let until = |name: &str| {
+    let ends = |name: &str| {
         let (id, report) = (world.hand.deployment_id(name).to_string(), world.report());
         let gate = report["gates"].as_array().unwrap().iter().find(|one| one["deployment"] == id.as_str()).cloned();
         gate.unwrap().get("until").and_then(|until| until.as_str()?.parse::<jiff::Timestamp>().ok())
     };
-    let left = until("greeter").unwrap().duration_since(jiff::Timestamp::now());
+    let left = ends("greeter").unwrap().duration_since(jiff::Timestamp::now());
     assert!((jiff::SignedDuration::from_hours(7)..jiff::SignedDuration::from_hours(9)).contains(&left), "{left}");
-    assert_eq!(until("third"), None);
+    assert_eq!(ends("third"), None);
     let status = world.syncer(&["status"]).good().stdout;
     assert!(status.contains("\ndeployment greeter is held by j.doe since ") && status.contains(" until "), "{status}");
 
