@@ -4,11 +4,12 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use repo_testkit::faults::chaos_rounds;
 use repo_testkit::faults::power::{Point, PowerError, VOLUME_VARIABLE, Volume, trace};
 use repo_testkit::program;
 use tempfile::TempDir;
 
-use crate::crash::{self, random, seed};
+use crate::crash::{random, seed};
 use crate::site::registry_name;
 use crate::ssh_site;
 use repo_testkit::device::Device;
@@ -97,7 +98,7 @@ fn converge(rounds: usize, join: impl Fn(&Fleet, &Path) -> Device) {
         Side { name: "publisher", volume: &host, command: &publish, points: early(trace(&mut publish())) },
         Side { name: "syncer", volume: &field, command: &once, points: early(trace(&mut once())) },
     ];
-    let rounds = crash::rounds().unwrap_or(rounds);
+    let rounds = chaos_rounds().unwrap_or(rounds);
     let (mut round, mut cuts, mut hits) = (0, 0, 0);
     while round < rounds || hits < rounds {
         assert!(round < 4 * rounds, "only {hits} of {cuts} cuts hit");

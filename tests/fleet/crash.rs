@@ -5,7 +5,10 @@ use std::path::Path;
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
-use repo_testkit::faults::power::{Cut, Experiment, Point, Volume, assert_cut, cut_at, cut_everywhere, points, trace};
+use repo_testkit::faults::chaos_rounds;
+use repo_testkit::faults::power::{
+    Cut, Experiment, Point, Volume, assert_cut, cut_at, cut_everywhere, points, start_on, trace,
+};
 
 use crate::hand_made::HandMade;
 use repo_testkit::device::reboot;
@@ -46,11 +49,7 @@ impl Deed {
 
 /// How many occurrences of each point and side are cut; `just chaos` asks for more.
 pub(crate) fn occurrences() -> usize {
-    rounds().map_or(1, |rounds| (rounds / 100).max(2))
-}
-
-pub(crate) fn rounds() -> Option<usize> {
-    std::env::var("MARGO_CHAOS_ROUNDS").ok().map(|rounds| rounds.parse().expect("MARGO_CHAOS_ROUNDS is a number"))
+    chaos_rounds().map_or(1, |rounds| (rounds / 100).max(2))
 }
 
 fn cut(deed: Deed, cut: Cut) -> BTreeSet<String> {
@@ -103,11 +102,7 @@ fn amidst(points: &[Point]) -> impl Iterator<Item = &Point> {
 fn power_cuts_with_two_jobs_at_work_leave_each_its_last_good_state_or_the_new_one_and_blame_no_neighbour() {
     let (made, volume) = (HandMade::new(), Volume::new(64).expect("a volume"));
     let root = volume.path();
-    let start = || {
-        volume.clear().expect("cleared");
-        Deed::Both.prepare(&made, &root);
-        volume.sync().expect("synced");
-    };
+    let start = || start_on(&volume, &|root| Deed::Both.prepare(&made, root)).expect("prepared");
     start();
     let points = trace(&mut made.once(&root)).expect("it runs");
     let (mut cuts, mut together) = (0, 0);
@@ -151,11 +146,7 @@ fn before_the_rollback(made: &HandMade, root: &Path) {
 fn power_cuts_of_a_rollback_end_with_all_that_ran_well_and_it_is_told_once() {
     let (made, volume) = (HandMade::new(), Volume::new(64).expect("a volume"));
     let root = volume.path();
-    let start = || {
-        volume.clear().expect("cleared");
-        before_the_rollback(&made, &root);
-        volume.sync().expect("synced");
-    };
+    let start = || start_on(&volume, &|root| before_the_rollback(&made, root)).expect("prepared");
     let rolled_back = |when: &str| {
         // What stands there then isn't what is wanted.
         let ends = |_: usize| made.once(&root).status().expect("it runs").code();
@@ -216,7 +207,7 @@ fn crash_kills_at_random_instants_converge() {
     let root = dir.path().join("round");
     // The first one may take longer than all others.
     let length = (0..3).map(|_| length(&made, &root)).min().expect("three");
-    let rounds = rounds().unwrap_or(40);
+    let rounds = chaos_rounds().unwrap_or(40);
     for round in 0..rounds {
         prepare_afresh(&made, &root);
         let after = Duration::from_micros(random(&mut state, length.as_micros() as u64));

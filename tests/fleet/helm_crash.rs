@@ -6,11 +6,12 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use repo_testkit::cluster::{HELM_3, HELM_4};
+use repo_testkit::faults::chaos_rounds;
 use repo_testkit::faults::power::{Cut, Point, Volume, cut_at, trace_to};
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use tempfile::TempDir;
 
-use crate::crash::{occurrences, random, rounds, seed};
+use crate::crash::{occurrences, random, seed};
 use crate::edge::{DEEDS, Deed, Edge};
 use repo_testkit::device::reboot;
 
@@ -161,7 +162,7 @@ fn kills(helm: &str) {
         whole.push(start.elapsed());
     });
     let (mut within, mut calling) = (0, 0);
-    let rounds = rounds().map_or(2 * DEEDS.len(), |rounds| (rounds / 10).max(10));
+    let rounds = chaos_rounds().map_or(2 * DEEDS.len(), |rounds| (rounds / 10).max(10));
     for round in 0..rounds {
         let (deed, alone) = (DEEDS[round % DEEDS.len()], random(&mut state, 2) == 0);
         let after = Duration::from_micros(random(&mut state, whole[round % DEEDS.len()].as_micros() as u64));

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use repo_git::{Remote, ssh};
 use repo_testkit::device::Device;
+use repo_testkit::faults::chaos_rounds;
 use repo_testkit::faults::fault_proxy::{Direction, Fault, FaultProxy};
 use repo_testkit::fleet::{DEPLOYMENT, Fleet};
 use repo_testkit::ssh_key::keygen;
@@ -235,7 +236,7 @@ fn session_dead_after_sleep(stand: &mut Stand<'_>) {
 /// What a minute is to a router, is a second here; where `MARGO_CHAOS_ROUNDS` is set (`./justw chaos`) it is a minute: 20
 /// minutes idle, on a path that forgets after 5 and with keepalives each minute, as devices send them.
 fn idle_for_long(stand: &Stand<'_>) {
-    let minute = Duration::from_secs(if std::env::var_os("MARGO_CHAOS_ROUNDS").is_some() { 60 } else { 1 });
+    let minute = Duration::from_secs(if chaos_rounds().is_some() { 60 } else { 1 });
     let key = stand.server.device().home().join("ssh.key");
     let (client, remote) = stand.client(key, minute);
     remote.refs(&[]).expect("listed");

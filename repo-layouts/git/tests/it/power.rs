@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 use repo_git::durable::{self, SyncPoint};
 use repo_git::repo::Bare;
 use repo_git::{CommitId, Expected, FetchLimits, RefMove, Remote, Repo, TreeLimits};
+use repo_testkit::faults::chaos_rounds;
 use repo_testkit::faults::power::{Cut, Experiment, cut_everywhere};
 use repo_testkit::git;
 
@@ -279,7 +280,7 @@ impl Driver {
 
 /// How many occurrences of each point are cut: two, or all of them when thousands of rounds are asked for.
 fn occurrences() -> usize {
-    if std::env::var_os("MARGO_CHAOS_ROUNDS").is_some() { usize::MAX } else { 2 }
+    if chaos_rounds().is_some() { usize::MAX } else { 2 }
 }
 
 fn all_names() -> BTreeSet<String> {

@@ -6,6 +6,7 @@ use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
+use super::chaos_rounds;
 use crate::git::git;
 
 /// What becomes of a file.
@@ -84,7 +85,7 @@ pub fn flip_object(repository: &Path, rev: &str) {
 
 /// How many objects of a pack are damaged, one after the other; `just chaos` asks for more.
 fn most() -> usize {
-    if std::env::var_os("MARGO_CHAOS_ROUNDS").is_some() { 8 } else { 2 }
+    if chaos_rounds().is_some() { 8 } else { 2 }
 }
 
 /// Harms to all files of a repository: a bit in the middle of objects of packs, at both ends and in the middle of every

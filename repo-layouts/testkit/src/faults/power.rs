@@ -18,6 +18,8 @@ use rustix::ioctl::{Setter, ioctl};
 use rustix::process::{Pid, Signal, geteuid, kill_process};
 use tempfile::TempDir;
 
+use super::chaos_rounds;
+
 /// The environment variable with the mount point that `power-cut` shuts down.
 pub const VOLUME_VARIABLE: &str = "SYNC_CUT_VOLUME";
 
@@ -180,20 +182,20 @@ pub fn assert_cut(both_sides: &BTreeSet<String>, points: &[&str]) {
 }
 
 /// Runs the experiment once uncut, to learn its points, and then once for each of them. Gives the points that were cut on
-/// both sides. A process is killed before a point only: what was done outside since the point that came before isn't noted
-/// there yet, and of what was written nothing is lost on either side.
+/// both sides. A process is killed before a point only, but where `just chaos` asks for more: what was done outside since the
+/// point that came before isn't noted there yet, and of what was written nothing is lost on either side.
 pub fn cut_everywhere(experiment: &Experiment<'_>) -> Result<BTreeSet<String>, PowerError> {
     let volume = Volume::new(64)?;
-    start(&volume, experiment)?;
+    start_on(&volume, experiment.prepare)?;
     let points = trace(&mut (experiment.command)(&volume.path()))?;
     let (deed, cut) = (experiment.deed, experiment.cut);
     (experiment.check)(&volume.path(), None, &format!("{deed} uncut"));
     let mut sides: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
-    let wanted = if cut == Cut::Power { &["before", "after"][..] } else { &["before"] };
+    let wanted = if cut == Cut::Power || chaos_rounds().is_some() { &["before", "after"][..] } else { &["before"] };
     let points: Vec<_> = points.into_iter().filter(|point| wanted.contains(&&*point.side)).collect();
     let chosen = choose(&points, experiment.occurrences);
     for point in &chosen {
-        start(&volume, experiment)?;
+        start_on(&volume, experiment.prepare)?;
         let mut command = (experiment.command)(&volume.path());
         // A command that passes other points each time proves nothing.
         if let Some(output) = cut_at(&volume, &mut command, point, cut)? {
@@ -235,10 +237,10 @@ pub fn points(file: &Path) -> Result<Vec<Point>, PowerError> {
     Ok(points)
 }
 
-/// An empty volume, prepared and synced.
-fn start(volume: &Volume, experiment: &Experiment<'_>) -> Result<(), PowerError> {
+/// Empties the volume, fills it as `prepare` does, and syncs it.
+pub fn start_on(volume: &Volume, prepare: &dyn Fn(&Path)) -> Result<(), PowerError> {
     volume.clear()?;
-    (experiment.prepare)(&volume.path());
+    prepare(&volume.path());
     volume.sync()
 }
 
