@@ -27,6 +27,7 @@ pub use documents::Documents;
 pub(crate) use images::are_known as images_are_known;
 pub use locked::with_published;
 pub use problems::merged;
+pub(crate) use profiles::asks;
 pub use profiles::{Fit, choose, fit};
 pub use whole::problems_of;
 
@@ -39,6 +40,8 @@ pub struct Facts<'a> {
     pub capabilities: Capabilities<'a>,
     /// Deployments of which it gets nothing else yet: a rollout holds them back. None if absent.
     pub held: Option<&'a BTreeSet<DeploymentName>>,
+    /// The deployments that are asked about; all if absent.
+    pub only: Option<&'a BTreeSet<DeploymentName>>,
 }
 
 impl Facts<'_> {
@@ -150,7 +153,8 @@ pub fn render_with<'a>(
     };
     // Whoever retires a device means all of it.
     let facts = Facts { held: facts.held.filter(|_| device.retired.is_none()), ..facts };
-    for deployment in fleet.meant_for(device) {
+    let is_asked = |deployment: &&Deployment| facts.only.is_none_or(|only| only.contains(&deployment.id));
+    for deployment in fleet.meant_for(device).filter(is_asked) {
         let id = DeploymentId::derive(fleet.settings.id, &deployment.id, &device.id);
         if profiles::asks(deployment) {
             rendered.by_capabilities.insert(deployment.id.clone());

@@ -176,7 +176,7 @@ impl Push<'_> {
             remotes: None,
             reclaim: BTreeSet::new(),
         };
-        let planned = match publish::plan_read(&self.home, reading, &options) {
+        let planned = match publish::plan_read(&self.home, &self.source, reading, &options) {
             Ok(planned) => planned,
             Err(error) => return format!("it is accepted; what it changes can't be told: {}", error_chain(&error)),
         };

@@ -168,6 +168,12 @@ impl DevicePlan {
         replacing.any(|change| change.replaces.as_ref().is_some_and(|old| comes(&change.name) != comes(old)))
     }
 
+    /// Gives up the deployments that the device would have, which only whoever publishes needs.
+    pub fn forget_deployments(&mut self) {
+        self.target.documents.clear();
+        self.target.deployments.clear();
+    }
+
     /// The plan without what can't be published yet; the target leaves that as it is already.
     pub fn without_unresolved(mut self) -> Self {
         self.changes.retain(|change| change.unresolved.is_empty());
@@ -178,26 +184,7 @@ impl DevicePlan {
 impl Target {
     /// What a reader of it must know, by what it uses; sorted by name.
     pub fn features(&self) -> Vec<Feature> {
-        let uses = |test: fn(&DeploymentPolicy) -> bool| self.deployments.values().any(|one| test(&one.policy));
-        let suspended = self.policy.suspended || uses(|policy| policy.suspended);
-        let dependent = uses(|policy| !policy.depends_on.is_empty());
-        let drifting = uses(|policy| !policy.drift.is_heal());
-        let ignoring = uses(|policy| !policy.drift_ignore.is_empty());
-        let windows = self.policy.windows.is_some() || uses(|policy| policy.windows.is_some());
-        let mut values = self.deployments.values().flat_map(|one| one.values_from.values());
-        let encrypted = values.any(|from| from.encrypted().is_some());
-        let asks = |said: Option<ApprovalPolicy>| said.is_some_and(|word| word != ApprovalPolicy::None);
-        let approval = asks(self.policy.approval) || self.deployments.values().any(|one| asks(one.policy.approval));
-        let all = [
-            approval.then_some(APPROVAL),
-            dependent.then_some(DEPENDS_ON),
-            drifting.then_some(DRIFT),
-            ignoring.then_some(DRIFT_IGNORE),
-            encrypted.then_some(ENCRYPTED_VALUES),
-            suspended.then_some(SUSPENDED),
-            windows.then_some(WINDOWS),
-        ];
-        all.into_iter().flatten().collect()
+        features(&self.policy, self.deployments.values())
     }
 
     /// The whole desired state under these numbers; its bytes depend on nothing else.
@@ -216,6 +203,33 @@ impl Target {
         let requires = self.features().iter().map(|feature| feature.name.to_owned()).collect();
         assemble(Envelope { requires, ..envelope }, &self.documents, trust)
     }
+}
+
+/// What a reader of a state with this policy and these deployments must know; sorted by name.
+pub fn features<'a>(
+    policy: &DevicePolicy,
+    deployments: impl Iterator<Item = &'a EnvelopeDeployment> + Clone,
+) -> Vec<Feature> {
+    let uses = |test: fn(&DeploymentPolicy) -> bool| deployments.clone().any(|one| test(&one.policy));
+    let suspended = policy.suspended || uses(|policy| policy.suspended);
+    let dependent = uses(|policy| !policy.depends_on.is_empty());
+    let drifting = uses(|policy| !policy.drift.is_heal());
+    let ignoring = uses(|policy| !policy.drift_ignore.is_empty());
+    let windows = policy.windows.is_some() || uses(|policy| policy.windows.is_some());
+    let mut values = deployments.clone().flat_map(|one| one.values_from.values());
+    let encrypted = values.any(|from| from.encrypted().is_some());
+    let asks = |said: Option<ApprovalPolicy>| said.is_some_and(|word| word != ApprovalPolicy::None);
+    let approval = asks(policy.approval) || deployments.clone().any(|one| asks(one.policy.approval));
+    let all = [
+        approval.then_some(APPROVAL),
+        dependent.then_some(DEPENDS_ON),
+        drifting.then_some(DRIFT),
+        ignoring.then_some(DRIFT_IGNORE),
+        encrypted.then_some(ENCRYPTED_VALUES),
+        suspended.then_some(SUSPENDED),
+        windows.then_some(WINDOWS),
+    ];
+    all.into_iter().flatten().collect()
 }
 
 /// Compares what a device shall run with the verified tip of its `desired`.

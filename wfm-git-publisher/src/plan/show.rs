@@ -109,6 +109,7 @@ fn device_json(shown: &Shown) -> Value {
             "device": id,
             "state": "unchanged",
             "serial": serial,
+            "lagsBehind": null,
             "deployments": [],
             "settings": [],
             "heldBack": [],

@@ -48,6 +48,11 @@ impl CoveredCommits {
         self.further.get(device).copied().or(self.all)
     }
 
+    /// The commit of which all devices have everything that have no further one.
+    pub(super) fn of_all(&self) -> Option<CommitId> {
+        self.all
+    }
+
     /// All different commits that devices have.
     pub(super) fn commits(&self) -> impl Iterator<Item = Option<CommitId>> {
         [self.all].into_iter().chain(self.further.values().map(|commit| Some(*commit)))

@@ -14,6 +14,7 @@ use repo_model::{DeploymentName, DeviceId, FileTree};
 use super::error::DeviceError;
 use super::holds::{Holds, ReleasedBy};
 use super::known::KnownDevice;
+use super::since::Since;
 use super::up_to_date::{InputDigests, UpToDate};
 use crate::fleet::{Device, Fleet};
 use crate::mirror::RECLAIMED;
@@ -32,6 +33,8 @@ pub(super) struct Inputs<'a> {
     /// The ledger's locks: what each tag means for the whole fleet.
     pub(super) locks: &'a Locks,
     pub(super) digests: InputDigests<'a>,
+    /// What devices have by what the fleet said before; absent for a pass that publishes, which reads it from their repositories.
+    pub(super) since: Option<Since<'a>>,
     /// Whether a tip's own locks count where the ledger was lost; a pass that publishes took them over already.
     pub(super) believes_tips: bool,
     pub(super) unresolved: &'a Unresolved<'a>,
@@ -211,11 +214,11 @@ pub(super) fn compare(
 ) -> Compared {
     let documents = std::mem::take(&mut known.documents);
     let allowed = known.allowed(&device.id, &inputs.fleet.allowances);
-    let (by_rollouts, facts) = (inputs.holds.of(&device.id), known.facts());
+    let (by_rollouts, facts, present) = (inputs.holds.of(&device.id), known.facts(), known.present());
     let planned = |documents: Documents<'_>, locks: &Locks, held: &BTreeSet<DeploymentName>| {
         let rendered = render_with(documents, inputs.fleet, device, Facts { held: Some(held), ..facts }, locks);
         let plan = plan::plan(&rendered, facts.parent, inputs.trust, &inputs.fleet.broken);
-        (rendered, plan)
+        (rendered, DevicePlan { present, ..plan })
     };
     let (mut rendered, mut plan) = planned(documents, inputs.locks, &by_rollouts.deployments);
     let tip = known.tip.as_ref().filter(|_| inputs.believes_tips && plan.is_unresolved());

@@ -9,11 +9,14 @@ use repo_model::report::Adopted;
 use repo_model::{DeploymentId, DeploymentName, DeviceId, Trailer};
 
 use super::error::DeviceError;
+use super::message::rollout_number;
 use super::pass::Pass;
 use super::serial::KnownNumbers;
+use super::since::{Partly, Since};
 use super::tips::Tips;
 use super::up_to_date::{InputDigests, UpToDate};
 use crate::fleet::{Allowances, Retired};
+use crate::plan::{DevicePlan, features};
 use crate::render::{Capabilities, Documents, Facts};
 use crate::repos::{Claim, DESIRED, DeviceRepo, DeviceRepoError, Entry, EntryState, Ledger, Status, Tip};
 
@@ -22,7 +25,7 @@ use crate::repos::{Claim, DESIRED, DeviceRepo, DeviceRepoError, Entry, EntryStat
 pub(super) enum Known<'a> {
     /// Nothing that it depends on is another than it was when there was nothing left to do, so nothing was read.
     UpToDate(Box<UpToDate>),
-    /// Its repository was read.
+    /// It is compared with what its repository says.
     Read(Box<KnownDevice<'a>>),
 }
 
@@ -53,14 +56,18 @@ pub(super) struct KnownDevice<'a> {
     /// The moment, in Unix seconds, from which on a change counts that is made by nothing but the device's capabilities;
     /// absent if it counts now.
     pub(super) capabilities_from: Result<Option<i64>, DeviceRepoError>,
+    /// What its tip says of it is only this part; absent if it is all.
+    pub(super) partly: Option<Partly<'a>>,
 }
 
 impl<'a> Known<'a> {
-    /// Finds out what is known of a device. Of one that is up to date nothing is read but where its branches stand.
+    /// Finds out what is known of a device. Of one that is up to date nothing is read but where its branches stand, nor of one that
+    /// was, if `since` tells what it has.
     pub(super) fn of(
         pass: &Pass<'a>,
         device: &DeviceId,
         inputs: &InputDigests<'_>,
+        since: Option<&Since<'a>>,
         ledger: &Ledger,
     ) -> Result<Self, DeviceError> {
         let branches = pass.up_to_date.tips(pass.home, device);
@@ -68,12 +75,14 @@ impl<'a> Known<'a> {
         let known = pass.fleet.devices.get(device).filter(|_| !reclaimed).zip(branches);
         let up_to_date = known.and_then(|(device, tips)| {
             let found = pass.up_to_date.of(&device.id, &tips, pass.now)?;
-            (found.agrees(ledger.entry(&device.id)) && found.inputs == inputs.of(device)).then_some(found)
+            let entry = ledger.entry(&device.id).filter(|entry| found.agrees(entry))?;
+            if found.inputs == inputs.of(device) {
+                return Some(Self::UpToDate(Box::new(found.clone())));
+            }
+            let (tip, partly) = since?.tip(device, found, entry)?;
+            Some(Self::Read(Box::new(KnownDevice::partly(tip, partly, entry))))
         });
-        match up_to_date {
-            Some(found) => Ok(Self::UpToDate(Box::new(found.clone()))),
-            None => Self::read(pass, device, branches, ledger),
-        }
+        up_to_date.map_or_else(|| Self::read(pass, device, branches, ledger), Ok)
     }
 
     /// The same for a device whose branches stood there, up to date or not.
@@ -96,12 +105,12 @@ impl<'a> KnownDevice<'a> {
             DeviceRepo::put_right(pass.home, device)?;
         }
         let known = Self::read_as_it_is(pass, device, entry);
-        let is_damaged = match &known {
+        let is_damaged = || match &known {
             Ok(known) => known.repo.as_ref().is_some_and(DeviceRepo::is_damaged),
             Err(DeviceError::Repo(error)) => error.is_damage(),
             Err(_) => false,
         };
-        if !is_damaged || !pass.publishes() {
+        if !pass.publishes() || !is_damaged() {
             return known;
         }
         drop(known);
@@ -123,7 +132,13 @@ impl<'a> KnownDevice<'a> {
             corrects_ledger: false,
             has_commit: false,
             capabilities_from: Ok(None),
+            partly: None,
         }
+    }
+
+    /// Of a device whose repository isn't read, because it is known from elsewhere what a part of its tip says.
+    pub(super) fn partly(tip: Tip, partly: Partly<'a>, entry: &Entry) -> Self {
+        Self { tip: Some(tip), partly: Some(partly), ..Self::nothing(Some(entry)) }
     }
 
     fn read_as_it_is(pass: &Pass<'a>, device: &DeviceId, entry: Option<&Entry>) -> Result<Self, DeviceError> {
@@ -172,6 +187,7 @@ impl<'a> KnownDevice<'a> {
             entry: corrected.or_else(|| entry.cloned()),
             has_commit,
             capabilities_from,
+            partly: None,
         })
     }
 
@@ -182,7 +198,14 @@ impl<'a> KnownDevice<'a> {
 
     /// How many deployments the device has.
     pub(super) fn present(&self) -> usize {
-        self.tip.as_ref().map_or(0, |tip| tip.desired.deployments.len())
+        let known = self.tip.as_ref().map_or(0, |tip| tip.desired.deployments.len());
+        self.partly.map_or(known, |partly| partly.present)
+    }
+
+    /// The highest number of a rollout that its tip names; 0 if it names none.
+    pub(super) fn rollout(&self) -> u32 {
+        let named = || self.tip.as_ref().map_or(0, |tip| rollout_number(&tip.message));
+        self.partly.map_or_else(named, |partly| partly.rollout)
     }
 
     /// What a person lets go from the state that it has. Of one that was restored the serial may have been another state's.
@@ -215,7 +238,19 @@ impl<'a> KnownDevice<'a> {
             Some(Ok(found)) => Capabilities::Reported(found),
             Some(Err(why)) => Capabilities::Unreadable(why),
         };
-        Facts { parent: self.tip.as_ref().map(|tip| &tip.desired), capabilities, held: None }
+        let (parent, only) = (self.tip.as_ref().map(|tip| &tip.desired), self.partly.map(|partly| partly.only));
+        Facts { parent, capabilities, held: None, only }
+    }
+
+    /// Whether a plan that is made of this would be the same if all of the tip were known. It may not be, where the device gets what
+    /// it may be too old for, or where a tag's meaning isn't known, which its tip may tell.
+    pub(super) fn is_enough_for(&self, plan: Option<&DevicePlan>) -> bool {
+        if self.partly.is_none() {
+            return true;
+        }
+        let Some((plan, tip)) = plan.zip(self.tip.as_ref()) else { return false };
+        let had = features(&tip.desired.envelope.policy, tip.desired.envelope.deployments.values());
+        !plan.is_unresolved() && plan.target.features().iter().all(|feature| had.contains(feature))
     }
 
     /// The state of each deployment that the device verifiably reports.

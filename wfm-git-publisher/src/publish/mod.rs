@@ -40,6 +40,7 @@ mod retired;
 mod rollout_progress;
 mod rollouts;
 mod serial;
+mod since;
 mod ssh_keys;
 mod standing;
 mod steps;

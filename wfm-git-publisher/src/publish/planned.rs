@@ -8,7 +8,8 @@ use repo_model::problem::Problems;
 use repo_model::{DeviceId, error_chain};
 
 use super::clock;
-use super::decide::{Compared, DeviceDecision, FleetPlan, Step, compare};
+use super::covered::CoveredCommits;
+use super::decide::{Compared, DeviceDecision, FleetPlan, Inputs, Step, compare};
 use super::error::{DeviceError, PublishError};
 use super::findings::{self, Findings};
 use super::fleet_at::{UsableFleet, check_covered, read, selected, undeclared, usable};
@@ -21,6 +22,7 @@ use super::outcome::Planned;
 use super::pass::Pass;
 use super::renamed;
 use super::rollout_progress::RolloutProgress;
+use super::since::Before;
 use super::steps::{ToDecide, decide_all};
 use super::up_to_date::UpToDateIndex;
 use crate::explain::{DeviceContext, KnownOfDevice};
@@ -36,15 +38,20 @@ pub fn plan(home: &Home, source: &FleetRepo, rev: &str, options: &Options<'_>) -
     let commit = source.resolve(rev)?;
     let usable = read(source, commit, &rosters, options.threads)?;
     let origin = Origin::of(&source.commit(commit)?, None);
-    let mut planned = decided(home, &ledger, &rosters, usable, origin, options)?;
+    let mut planned = decided(home, &ledger, &rosters, (usable, Some(source)), origin, options)?;
     planned.not_covered = check_covered(source, &ledger, commit, options.now).err();
     Ok(planned)
 }
 
 /// What [`plan()`] would say of a fleet that was read already, of whichever commit.
-pub fn plan_read(home: &Home, reading: Reading, options: &Options<'_>) -> Result<Planned, PublishError> {
+pub fn plan_read(
+    home: &Home,
+    source: &FleetRepo,
+    reading: Reading,
+    options: &Options<'_>,
+) -> Result<Planned, PublishError> {
     let (ledger, rosters) = Control::read(home)?;
-    decided(home, &ledger, &rosters, usable(reading, &rosters)?, Origin::none(), options)
+    decided(home, &ledger, &rosters, (usable(reading, &rosters)?, Some(source)), Origin::none(), options)
 }
 
 /// What [`plan()`] would say of these files once they are committed; and what is wrong with what devices would get that
@@ -52,7 +59,7 @@ pub fn plan_read(home: &Home, reading: Reading, options: &Options<'_>) -> Result
 pub fn check(home: &Home, files: &[SourceFile], options: &Options<'_>) -> Result<Planned, PublishError> {
     let (ledger, rosters) = Control::read(home)?;
     let usable = usable(fleet::read_on(files, options.threads), &rosters)?;
-    let mut planned = decided(home, &ledger, &rosters, usable, Origin::none(), options)?;
+    let mut planned = decided(home, &ledger, &rosters, (usable, None), Origin::none(), options)?;
     let fleet = &planned.fleet;
     let others = planned.devices.iter().filter(|shown| matches!(shown, Shown::NotEnrolled(_) | Shown::Failed(_)));
     let others = others.filter_map(|shown| fleet.devices.get(shown.device())).collect();
@@ -68,19 +75,25 @@ fn decided(
     home: &Home,
     ledger: &Ledger,
     rosters: &Rosters,
-    UsableFleet { fleet, problems }: UsableFleet,
+    (UsableFleet { fleet, problems }, source): (UsableFleet, Option<&FleetRepo>),
     origin: Origin,
     options: &Options<'_>,
 ) -> Result<Planned, PublishError> {
     let (up_to_date, findings) = (UpToDateIndex::read(home), Findings::read(home));
     let commit = origin.commit;
+    let covered = CoveredCommits::read(home).of_all().filter(|covered| *covered != commit);
+    let before = |(source, commit)| Before::read(source, commit, &fleet, (rosters, &ledger.locks), options.threads);
+    let before = source.zip(covered).and_then(before);
     let pass = Pass::read_only(home, rosters, &fleet, origin, options.now, &up_to_date);
     let unresolved = |device: &_, name: &_, artifact: &_| findings.of_artifact(device, name, artifact);
-    let looked = pass.look(ledger, &unresolved, options);
+    let since = before.as_ref().map(|before| before.since(rosters, &ledger.locks));
+    let looked = pass.look(ledger, since.as_ref(), &unresolved, options);
     let holds = looked.as_ref().map_or(&NOTHING_HELD, |looked| &looked.holds);
-    let inputs = pass.inputs(&ledger.locks, &unresolved, holds);
+    let inputs = Inputs { since, ..pass.inputs(&ledger.locks, &unresolved, holds) };
     let devices = selected(&fleet, options).into_iter().map(|device| ToDecide { device, known: None }).collect();
-    let (plan, _) = decide_all(&pass, devices, &inputs, ledger, options, |_, _| ());
+    // What thousands of devices would have then would be too much to keep, and isn't shown.
+    let forget = |decision: &mut DeviceDecision, _| decision.plan.iter_mut().for_each(|plan| plan.forget_deployments());
+    let (plan, _) = decide_all(&pass, devices, &inputs, ledger, options, forget);
     let new: Vec<_> = plan.devices.iter().filter(|one| one.is_new && one.plan.is_some()).collect();
     let new: Vec<_> = new.into_iter().filter_map(|one| fleet.devices.get(&one.device)).collect();
     let renamed = renamed::warnings(&pass, ledger, &new);

@@ -8,13 +8,14 @@ use repo_git::{CommitId, SigningKey};
 use repo_model::{DeviceId, error_chain};
 
 use super::clock;
-use super::decide::Unresolved;
+use super::decide::{Inputs, Unresolved};
 use super::error::PublishError;
 use super::findings::Findings;
 use super::holds::Holds;
 use super::known::Known;
 use super::options::Options;
 use super::pass::Pass;
+use super::since::Since;
 use super::standing::Stood;
 use super::tips::heartbeat;
 use crate::fleet::{Fleet, RolloutRule};
@@ -72,32 +73,44 @@ impl Pass<'_> {
 
     /// Decides about rollouts; nothing is done yet. `None` where there are none. All devices of the fleet are compared,
     /// whichever the pass is for: what differs on one alone would else be no rollout. `unresolved` tells why what a tag
-    /// means isn't known.
-    pub(super) fn look(&self, ledger: &Ledger, unresolved: &Unresolved<'_>, options: &Options<'_>) -> Option<Looked> {
+    /// means isn't known; `since` what devices have by what the fleet said before.
+    pub(super) fn look(
+        &self,
+        ledger: &Ledger,
+        since: Option<&Since<'_>>,
+        unresolved: &Unresolved<'_>,
+        options: &Options<'_>,
+    ) -> Option<Looked> {
         if !is_in_force(self.fleet, ledger) {
             return None;
         }
         let asked = Holds::asked(ledger.rollouts.open.values());
         let is_any_open = !ledger.rollouts.open.is_empty();
         let inputs = self.inputs(&ledger.locks, unresolved, &asked);
+        // What is unfinished asks of all that its members have.
+        let since = since.filter(|_| !is_any_open);
         let all: Vec<_> = self.fleet.devices.keys().chain(&self.fleet.broken.devices).cloned().collect();
         let stood = parallel::map(all, options.threads, |device| {
-            let known = Known::of(self, &device, &inputs.digests, ledger);
-            (Stood::judge(&inputs, &device, known, is_any_open), device)
+            let known = Known::of(self, &device, &inputs.digests, since, ledger);
+            let stood = Stood::judge(&inputs, &device, known, is_any_open);
+            Some((stood.or_else(|| self.stand(&inputs, &device, is_any_open, ledger))?, device))
         });
-        let mut stood: BTreeMap<_, _> = stood.into_iter().map(|(one, device)| (device, one)).collect();
+        let mut stood: BTreeMap<_, _> = stood.into_iter().flatten().map(|(one, device)| (device, one)).collect();
         let looked = self.look_at(ledger, &stood);
         let stale = stood.iter().filter(|(device, one)| one.is_stale(device, &looked.look));
         let stale: Vec<_> = stale.map(|(device, _)| device.clone()).collect();
         if stale.is_empty() {
             return Some(looked);
         }
-        let compared = parallel::map(stale, options.threads, |device| {
-            let known = Known::read(self, &device, None, ledger);
-            (Stood::judge(&inputs, &device, known, is_any_open), device)
-        });
-        stood.extend(compared.into_iter().map(|(one, device)| (device, one)));
+        let compared =
+            parallel::map(stale, options.threads, |device| (self.stand(&inputs, &device, is_any_open, ledger), device));
+        stood.extend(compared.into_iter().filter_map(|(one, device)| Some((device, one?))));
         Some(self.look_at(ledger, &stood))
+    }
+
+    /// How a device stands by what its repository says.
+    fn stand(&self, inputs: &Inputs<'_>, device: &DeviceId, is_any_open: bool, ledger: &Ledger) -> Option<Stood> {
+        Stood::judge(inputs, device, Known::read(self, device, None, ledger), is_any_open)
     }
 
     fn look_at(&self, ledger: &Ledger, stood: &BTreeMap<DeviceId, Stood>) -> Looked {

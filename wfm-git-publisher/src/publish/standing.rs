@@ -8,7 +8,6 @@ use repo_model::{DeploymentName, DeviceId};
 use super::decide::{Compared, Inputs, compare, put_off};
 use super::error::DeviceError;
 use super::known::{Known, KnownDevice};
-use super::message::rollout_number;
 use crate::fleet::Device;
 use crate::plan::{Change, ChangeKind};
 use crate::rollout::{Difference, Look, Standing, meaning, meanings};
@@ -49,23 +48,23 @@ impl Stood {
     }
 
     /// Compares it; what is known of it is used up. Nothing is held back in `inputs`. `is_any_open`: whether a rollout isn't
-    /// finished, because only then something may be held back of a device that has nothing.
+    /// finished, because only then something may be held back of a device that has nothing. `None` if too little is known of it.
     pub(super) fn judge(
         inputs: &Inputs<'_>,
         id: &DeviceId,
         known: Result<Known<'_>, DeviceError>,
         is_any_open: bool,
-    ) -> Self {
+    ) -> Option<Self> {
         let mut known = match known {
-            Err(error) => return Self::of(Standing::Unknown(error_chain(&error))),
+            Err(error) => return Some(Self::of(Standing::Unknown(error_chain(&error)))),
             Ok(Known::UpToDate(known)) => {
                 let standing = if known.held.is_empty() { Standing::Complete } else { Standing::AsHeld };
                 let (present, rollout) = (known.deployments, known.rollout);
-                return Self { present, rollout, rests: known.held, ..Self::of(standing) };
+                return Some(Self { present, rollout, rests: known.held, ..Self::of(standing) });
             }
             Ok(Known::Read(known)) => known,
         };
-        let rollout = known.tip.as_ref().map_or(0, |tip| rollout_number(&tip.message));
+        let rollout = known.rollout();
         let stood = match inputs.fleet.devices.get(id) {
             None => Self::of(Standing::Unknown("its file can't be used".to_owned())),
             // Whoever retires a device means all of it.
@@ -73,13 +72,16 @@ impl Stood {
                 Self::of(Standing::Complete)
             }
             Some(_) if !is_any_open && is_bare(&known) => Self::of(Standing::Complete),
-            Some(device) => Self::compared(inputs, device, &mut known),
+            Some(device) => Self::compared(inputs, device, &mut known)?,
         };
-        Self { present: known.present(), rollout, ..stood }
+        Some(Self { present: known.present(), rollout, ..stood })
     }
 
-    fn compared(inputs: &Inputs<'_>, device: &Device, known: &mut KnownDevice<'_>) -> Self {
+    fn compared(inputs: &Inputs<'_>, device: &Device, known: &mut KnownDevice<'_>) -> Option<Self> {
         let Compared { rendered, plan, asked, guards, guarded, .. } = compare(inputs, device, known, None);
+        if !known.is_enough_for(Some(&plan)) {
+            return None;
+        }
         let tip = known.tip.as_ref().map(|tip| &tip.desired);
         let is_bare = is_bare(known);
         let same = |(name, digest)| (name, Difference { had: Some(digest), want: Some(digest), blocked: None });
@@ -116,14 +118,14 @@ impl Stood {
         let is_open = |name: &DeploymentName| deployments.get(name).is_some_and(|one| one.blocked.is_none());
         let allowed = plan.changes.iter().filter(|change| change.kind == ChangeKind::Remove && change.allowed);
         let allowed = allowed.filter(|change| is_open(&change.name)).map(|change| change.name.clone()).collect();
-        Self { replaces, removed, allowed, ..Self::of(Standing::Compared { deployments, is_bare }) }
+        Some(Self { replaces, removed, allowed, ..Self::of(Standing::Compared { deployments, is_bare }) })
     }
 }
 
 /// Whether a device has nothing. What a lost repository held isn't known, and isn't nothing.
 fn is_bare(known: &KnownDevice<'_>) -> bool {
     match &known.tip {
-        Some(tip) => tip.desired.deployments.is_empty(),
+        Some(_) => known.present() == 0,
         None => known.numbers().lost().is_none(),
     }
 }

@@ -59,14 +59,14 @@ pub(super) struct ToDecide<'a> {
 pub(super) fn decide_all<'a, T: Send>(
     pass: &Pass<'a>,
     devices: Vec<ToDecide<'a>>,
-    inputs: &Inputs<'_>,
+    inputs: &Inputs<'a>,
     ledger: &Ledger,
     options: &Options<'_>,
     then: impl Fn(&mut DeviceDecision, Option<Known<'a>>) -> T + Sync,
 ) -> (FleetPlan, Vec<T>) {
     let (all, done) = (devices.len(), AtomicUsize::new(0));
     let one = |ToDecide { device, known }: ToDecide<'a>, guard: Option<&Guarded>| {
-        let known = known.unwrap_or_else(|| Known::of(pass, &device, &inputs.digests, ledger));
+        let known = known.unwrap_or_else(|| Known::of(pass, &device, &inputs.digests, inputs.since.as_ref(), ledger));
         let known = known.and_then(|known| match known {
             // What is held back is shown by whoever doesn't publish.
             Known::UpToDate(found)
@@ -78,9 +78,14 @@ pub(super) fn decide_all<'a, T: Send>(
             known => Ok(known),
         });
         let (mut decision, known) = match known {
-            Err(error) => (DeviceDecision::failed(&device, error), None),
-            Ok(Known::UpToDate(known)) => (DeviceDecision::up_to_date(&device, &known), Some(Known::UpToDate(known))),
-            Ok(Known::Read(mut known)) => (decide(inputs, &device, &mut known, guard), Some(Known::Read(known))),
+            Ok(Known::Read(mut known)) if known.partly.is_some() => {
+                let decision = decide(inputs, &device, &mut known, guard);
+                match known.is_enough_for(decision.plan.as_deref()) {
+                    true => (decision, Some(Known::Read(known))),
+                    false => decide_known(inputs, &device, Known::read(pass, &device, known.branches, ledger), guard),
+                }
+            }
+            known => decide_known(inputs, &device, known, guard),
         };
         let made = then(&mut decision, known);
         (decision, made)
@@ -104,6 +109,20 @@ pub(super) fn decide_all<'a, T: Send>(
         }
     }
     (FleetPlan { devices }, made)
+}
+
+/// Decides for one device, whatever is known of it.
+fn decide_known<'a>(
+    inputs: &Inputs<'_>,
+    device: &DeviceId,
+    known: Result<Known<'a>, DeviceError>,
+    guard: Option<&Guarded>,
+) -> (DeviceDecision, Option<Known<'a>>) {
+    match known {
+        Err(error) => (DeviceDecision::failed(device, error), None),
+        Ok(Known::UpToDate(known)) => (DeviceDecision::up_to_date(device, &known), Some(Known::UpToDate(known))),
+        Ok(Known::Read(mut known)) => (decide(inputs, device, &mut known, guard), Some(Known::Read(known))),
+    }
 }
 
 /// What is made of a decision, before anything is written.
@@ -157,7 +176,7 @@ impl<'a> Pass<'a> {
             unresolved.iter().find(|error| error.artifact == *artifact).map(findings::of_artifact)
         };
         self.note_look(control.ledger())?;
-        let looked = self.look(control.ledger(), &of_artifact, options);
+        let looked = self.look(control.ledger(), None, &of_artifact, options);
         looked.as_ref().map_or(Ok(()), |looked| self.note_decided(&looked.look, key, control))?;
         let ledger = control.ledger();
         let holds = looked.as_ref().map_or(&NOTHING_HELD, |looked| &looked.holds);
@@ -206,6 +225,7 @@ impl<'a> Pass<'a> {
             trust: &self.rosters.files,
             locks,
             digests: InputDigests::new(self.fleet, self.rosters, locks),
+            since: None,
             believes_tips: !self.publishes(),
             unresolved,
             allowed: self.allowed,
@@ -228,7 +248,7 @@ impl<'a> Pass<'a> {
         let ledger = control.ledger();
         let digests = InputDigests::new(self.fleet, self.rosters, &ledger.locks);
         let found = parallel::map(devices.into_iter().collect(), options.threads, |device| {
-            let known = Known::of(self, &device, &digests, ledger);
+            let known = Known::of(self, &device, &digests, None, ledger);
             // What is held back needs its tags, too.
             let mut known = known.and_then(|known| match known {
                 Known::UpToDate(found) if !found.held.is_empty() => {

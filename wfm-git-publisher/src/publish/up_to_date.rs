@@ -287,6 +287,13 @@ impl<'a> InputDigests<'a> {
         Self { fleet, common, deployments }
     }
 
+    /// The deployments that differ, came or went; `None` if something differs that concerns every device.
+    pub(super) fn changed(&self, other: &InputDigests<'_>) -> Option<BTreeSet<DeploymentName>> {
+        let names = self.deployments.keys().chain(other.deployments.keys());
+        let differ = names.filter(|name| self.deployments.get(*name) != other.deployments.get(*name));
+        (self.common == other.common).then(|| differ.map(|name| (*name).clone()).collect())
+    }
+
     /// Everything that a device's desired state is made of, but for what its own repository says.
     pub(super) fn of(&self, device: &Device) -> Digest {
         let mut text = format!("{device:?}").into_bytes();
@@ -306,10 +313,8 @@ impl UpToDate {
     }
 
     /// Whether the ledger says the same of the device.
-    pub(super) fn agrees(&self, entry: Option<&Entry>) -> bool {
-        entry.is_some_and(|entry| {
-            entry.state == EntryState::Published && entry.serial == self.serial && entry.envelope == self.envelope
-        })
+    pub(super) fn agrees(&self, entry: &Entry) -> bool {
+        entry.state == EntryState::Published && entry.serial == self.serial && entry.envelope == self.envelope
     }
 }
 

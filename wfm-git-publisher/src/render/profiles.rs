@@ -9,7 +9,7 @@ use super::{Capabilities, Facts};
 use crate::fleet::{Choice, Deployment, Place, Profile};
 
 /// Whether it depends on the device's capabilities what it gets.
-pub(super) fn asks(deployment: &Deployment) -> bool {
+pub(crate) fn asks(deployment: &Deployment) -> bool {
     let has_requirements = |profile: &Profile| !profile.description.requirements.is_empty();
     matches!(deployment.profile, Choice::Auto(_)) || deployment.profiles().any(has_requirements)
 }

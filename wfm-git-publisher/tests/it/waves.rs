@@ -11,6 +11,7 @@ use wfm_git_publisher::publish::Outcome;
 
 use crate::reports::Reporter;
 use crate::support::{BEGIN, Lab, SECOND, copy};
+use crate::up_to_date::{hide, planned};
 
 const DEVICES: [&str; 5] = ["press-01", "press-02", "press-03", "press-04", "press-05"];
 
@@ -120,6 +121,21 @@ fn publish(lab: &Lab, second: i64) -> Outcome {
 fn refused(outcome: &Outcome, device: &str) -> String {
     let result = &outcome.devices[&device.parse().unwrap()];
     result.as_ref().err().map(ToString::to_string).unwrap_or_default()
+}
+
+#[test]
+fn a_plan_says_the_same_of_a_rollout_whether_devices_are_opened_or_the_fleet_tells_what_they_have() {
+    let lab = lab();
+    assert_eq!(lab.run(&["publish"]).code, Some(0));
+    let home = lab.dir().join("home");
+    copy(lab.home.root(), &home);
+    change(&lab, FIRST, "servus");
+    DEVICES.iter().for_each(|device| hide(&lab, device));
+    let told = planned(&lab);
+    assert!(told.0.contains("releases wave 1") && told.0.matches("\"heldBack\": [\n").count() == 4, "{told:?}");
+    copy(&home, lab.home.root());
+    fs::remove_file(lab.home.up_to_date()).unwrap();
+    assert_eq!(planned(&lab), told);
 }
 
 #[test]

@@ -1,0 +1,113 @@
+//! What is another in the fleet since the commit that devices have everything of, for whoever only shows it.
+//!
+//! What a device that was up to date then has is what that commit says, byte by byte. So nothing has to be read of its repository
+//! to tell what would be different, and only those deployments are compared that are others by now.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use repo_git::CommitId;
+use repo_model::desired::{Desired, Document};
+use repo_model::envelope::{Envelope, EnvelopeDevice, LAYOUT};
+use repo_model::message::Message;
+use repo_model::{DeploymentName, Digest, FileTree};
+
+use super::up_to_date::{InputDigests, UpToDate};
+use crate::fleet::{self, Device, Fleet};
+use crate::render::{Capabilities, Facts, Locks, asks, render};
+use crate::repos::{Entry, FleetRepo, Rosters, Tip};
+
+/// The fleet as it was at that commit.
+pub(super) struct Before {
+    fleet: Fleet,
+    /// The deployments that are others by now, came or went.
+    changed: BTreeSet<DeploymentName>,
+}
+
+/// The same with what it said of each device, as digests.
+pub(super) struct Since<'a> {
+    before: &'a Before,
+    digests: InputDigests<'a>,
+    locks: &'a Locks,
+    trust: &'a FileTree,
+}
+
+/// Which part of its tip is known of a device.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Partly<'a> {
+    /// These deployments, and no other one.
+    pub(super) only: &'a BTreeSet<DeploymentName>,
+    /// How many it has in all.
+    pub(super) present: usize,
+    /// The highest number of a rollout that the tip names; 0 if it names none.
+    pub(super) rollout: u32,
+}
+
+impl Before {
+    /// Reads it. `None` if it can't be read or isn't enough: something else than deployments changed that concerns all devices, or
+    /// one of them waits for another, is waited for, or is chosen by what a device can.
+    pub(super) fn read(
+        source: &FleetRepo,
+        commit: CommitId,
+        now: &Fleet,
+        (rosters, locks): (&Rosters, &Locks),
+        threads: usize,
+    ) -> Option<Self> {
+        let mut entries = source.entries(commit).ok()?;
+        entries.retain(|entry| !fleet::is_device(&entry.path));
+        // Of a device that was another one then, nothing is said.
+        let devices = now.devices.values().cloned().collect();
+        let mut fleet = fleet::read_with(&source.read(&entries, threads), devices, threads).fleet?;
+        fleet.devices.clear();
+        let digests = InputDigests::new(&fleet, rosters, locks);
+        let changed = digests.changed(&InputDigests::new(now, rosters, locks))?;
+        let all = || fleet.deployments.values().chain(now.deployments.values());
+        let waited_for: BTreeSet<_> = all().flat_map(|one| one.depends_on.iter().map(|(name, _)| name)).collect();
+        let mut others = all().filter(|one| changed.contains(&one.id));
+        let is_enough =
+            others.all(|one| one.depends_on.is_empty() && !waited_for.contains(&one.id) && !one.versions().any(asks));
+        is_enough.then_some(Self { fleet, changed })
+    }
+
+    /// What devices had then.
+    pub(super) fn since<'a>(&'a self, rosters: &'a Rosters, locks: &'a Locks) -> Since<'a> {
+        let digests = InputDigests::new(&self.fleet, rosters, locks);
+        Since { before: self, digests, locks, trust: &rosters.files }
+    }
+}
+
+impl<'a> Since<'a> {
+    /// What the tip of a device that was up to date says of the deployments that are others by now. `None` if the fleet doesn't
+    /// tell that.
+    pub(super) fn tip(&self, device: &Device, found: &UpToDate, entry: &Entry) -> Option<(Tip, Partly<'a>)> {
+        let Before { fleet, changed } = self.before;
+        if device.retired.is_some() || !found.held.is_empty() || self.digests.of(device) != found.inputs {
+            return None;
+        }
+        let facts = Facts { capabilities: Capabilities::Unreported, only: Some(changed), ..Facts::default() };
+        let had = render(fleet, device, facts, self.locks);
+        if !had.left.is_empty() || had.deployments.values().any(|one| !one.unresolved.is_empty()) {
+            return None;
+        }
+        let (mut described, mut deployments) = (BTreeMap::new(), BTreeMap::new());
+        for (id, one) in had.deployments {
+            described.insert(id, one.envelope);
+            deployments.insert(id, Document { bytes: one.document.to_yaml(), deployment: one.document });
+        }
+        let envelope = Envelope {
+            layout: LAYOUT,
+            fleet: fleet.settings.id,
+            device: EnvelopeDevice { id: device.id.clone(), status_keys: had.status_keys, retired: false },
+            serial: found.serial,
+            manifest_version: entry.manifest_version,
+            files: self.trust.iter().map(|(path, bytes)| (path.clone(), Digest::of(bytes))).collect(),
+            policy: had.policy,
+            requires: Vec::new(),
+            deployments: described,
+        };
+        let (envelope_digest, manifest_digest) = (found.envelope, Digest::of(&[]));
+        let desired = Desired { envelope, envelope_digest, manifest_digest, deployments };
+        let tip = Tip { commit: found.tips[0]?, message: Message::default(), desired };
+        let partly = Partly { only: changed, present: found.deployments, rollout: found.rollout };
+        Some((tip, partly))
+    }
+}
