@@ -196,7 +196,7 @@ pub fn unresolved<'a>(
     locks: &Locks,
 ) -> BTreeSet<Artifact> {
     let enrolled: Vec<_> =
-        fleet.devices.values().filter(|device| device.is_enrolled() && facts(&device.id).is_some()).collect();
+        fleet.all_devices().filter(|device| device.is_enrolled() && facts(&device.id).is_some()).collect();
     let mut needed = BTreeSet::new();
     let versions = fleet.deployments.values().flat_map(|one| one.versions().map(move |version| (one, version)));
     for (all, deployment) in versions {

@@ -178,7 +178,7 @@ pub fn read(
         _ => RolloutPolicy::default(),
     };
     let read = |id: &DeviceId| {
-        let device = fleet.devices.get(id);
+        let device = fleet.device(id);
         let membership = match device {
             _ if device.is_none_or(|device| device.retired.is_some()) && findings.retired.contains_key(id) => {
                 Membership::Retired

@@ -232,7 +232,7 @@ fn said(place: &Place, id: &DeviceId, cached: bool) -> Result<Option<DeviceAnswe
     if !fleet.devices.contains_key(id) && !fleet.broken.devices.contains(id) {
         return Err(device_show::unknown(id));
     }
-    Ok(Some(answers(&home, id, fleet.devices.get(id), Timestamp::now())?))
+    Ok(Some(answers(&home, id, fleet.device(id), Timestamp::now())?))
 }
 
 /// Prints one answer whole, and returns the exit code that it means.

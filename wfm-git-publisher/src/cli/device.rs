@@ -15,7 +15,7 @@ use super::label::{LabelArgs, run as run_label};
 use super::{OutputArgs, Place, Progress, account, ask, device_show, label, meant, pending, replace, retire, table};
 use crate::config::Config;
 use crate::error::{Failure, USER};
-use crate::fleet::{self, Device, Retired};
+use crate::fleet::{self, Device, Fleet, Retired};
 use crate::operator::deploy::Target;
 use crate::operator::{AddError, AddedOne, Lines, Over, Reach, add, add_many, enroll, rejoin};
 use crate::repos::Remotes;
@@ -362,7 +362,7 @@ fn run_list(place: &Place, args: &ListArgs) -> Result<u8, Failure> {
     let reading = fleet::read(&source.files(source.resolve(&args.rev)?)?);
     super::print_problems(&reading.problems, "the fleet");
     let is_meant = meant(args.selector.as_ref())?;
-    let devices = reading.fleet.iter().flat_map(|fleet| fleet.devices.values());
+    let devices = reading.fleet.iter().flat_map(Fleet::all_devices);
     let devices: Vec<_> = devices.filter(|device| is_meant(device)).collect();
     let row = |device: &&Device| {
         let labels: Vec<_> = device.labels.iter().map(|(name, value)| format!("{name}={value}")).collect();

@@ -51,7 +51,7 @@ pub(super) fn run(place: &Place, args: &ShowArgs) -> Result<u8, Failure> {
     let (home, now, devices) = (place.home()?, Timestamp::now(), [args.id.clone()]);
     let seen = Asked { devices: &devices, selector: None, rev: &args.at.rev, cached: args.cached }.see(place)?;
     let status = seen.all.first().ok_or_else(|| unknown(&args.id))?;
-    let device = seen.fleet.devices.get(&args.id);
+    let device = seen.fleet.device(&args.id);
     let view = view(&home, device, status)?;
     let account = account(&home, &args.id);
     let shown = Shown { fleet: &seen.fleet, device, status, view, account, now };

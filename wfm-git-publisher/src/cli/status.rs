@@ -141,7 +141,7 @@ impl Asked<'_> {
         let is_meant = super::meant(self.selector)?;
         Ok(move |fleet: &Fleet, device: &DeviceId| {
             let is_named = self.devices.is_empty() || self.devices.contains(device);
-            is_named && fleet.devices.get(device).map_or(self.selector.is_none(), &is_meant)
+            is_named && fleet.device(device).map_or(self.selector.is_none(), &is_meant)
         })
     }
 

@@ -26,7 +26,7 @@ type Applications = BTreeMap<(ApplicationId, String), Arc<Application>>;
 #[derive(Debug, Default)]
 pub(super) struct Parts {
     applications: Vec<Application>,
-    devices: Vec<(Device, Place)>,
+    devices: Vec<(Arc<Device>, Place)>,
     deployments: Vec<Written>,
     broken: Broken,
 }
@@ -34,12 +34,17 @@ pub(super) struct Parts {
 /// How many files one thread reads before it takes others.
 const CHUNK: usize = 64;
 
-type Joined = (BTreeMap<DeviceId, Device>, BTreeMap<DeploymentName, Arc<Deployment>>, Broken);
+type Joined = (BTreeMap<DeviceId, Arc<Device>>, BTreeMap<DeploymentName, Arc<Deployment>>, Broken);
 
 impl Parts {
     /// Reads the files. `devices`: those whose files were read before.
-    pub(super) fn read(files: &[&SourceFile], devices: Vec<Device>, threads: usize, problems: &mut Problems) -> Self {
-        let placed = |device: Device| {
+    pub(super) fn read(
+        files: &[&SourceFile],
+        devices: Vec<Arc<Device>>,
+        threads: usize,
+        problems: &mut Problems,
+    ) -> Self {
+        let placed = |device: Arc<Device>| {
             let place = Place::of_file(&device.file);
             (device, place)
         };
@@ -85,7 +90,7 @@ impl Parts {
 
     fn add_device(&mut self, file: &SourceFile, problems: &mut Problems) {
         match decode(file, problems, |reader| Device::read(&file.path, reader)) {
-            Decoded::Good(device) => self.devices.push(device),
+            Decoded::Good((device, place)) => self.devices.push((Arc::new(device), place)),
             Decoded::Broken(id) => _ = self.broken.devices.insert(id),
             Decoded::Unidentified => _ = self.broken.unidentified.insert(file.path.clone()),
         }
@@ -116,7 +121,11 @@ impl Parts {
     }
 }
 
-fn join_devices(all: Vec<(Device, Place)>, broken: &mut Broken, problems: &mut Problems) -> BTreeMap<DeviceId, Device> {
+fn join_devices(
+    all: Vec<(Arc<Device>, Place)>,
+    broken: &mut Broken,
+    problems: &mut Problems,
+) -> BTreeMap<DeviceId, Arc<Device>> {
     let mut devices = BTreeMap::new();
     let mut repositories: BTreeMap<String, (DeviceId, String)> = BTreeMap::new();
     let mut keys: BTreeMap<(&str, KeyText), (DeviceId, String)> = BTreeMap::new();
@@ -126,7 +135,7 @@ fn join_devices(all: Vec<(Device, Place)>, broken: &mut Broken, problems: &mut P
             let what =
                 if *other == device.id { "the same id as" } else { "an id that makes the same repository name as" };
             problems.push(place.problem(format!("has {what} `{other}` in {file}")));
-            broken.devices.extend([device.id, other.clone()]);
+            broken.devices.extend([device.id.clone(), other.clone()]);
             continue;
         }
         repositories.insert(repository, (device.id.clone(), device.file.clone()));
@@ -148,7 +157,7 @@ fn join_devices(all: Vec<(Device, Place)>, broken: &mut Broken, problems: &mut P
 /// What names are looked up in.
 struct Names<'a> {
     applications: &'a Applications,
-    devices: &'a BTreeMap<DeviceId, Device>,
+    devices: &'a BTreeMap<DeviceId, Arc<Device>>,
     settings: Option<&'a Settings>,
 }
 
@@ -202,7 +211,7 @@ fn check_depends_on(
 /// What one deployment's names are looked up in.
 struct Check<'a> {
     applications: &'a Applications,
-    devices: &'a BTreeMap<DeviceId, Device>,
+    devices: &'a BTreeMap<DeviceId, Arc<Device>>,
     broken: &'a Broken,
     settings: Option<&'a Settings>,
 }

@@ -12,7 +12,7 @@ use super::selector::{Selector, Terms};
 use super::values::{Given, Setting, Values};
 use super::{Broken, Deployment, Device, Settings};
 
-type Devices = BTreeMap<DeviceId, Device>;
+type Devices = BTreeMap<DeviceId, Arc<Device>>;
 type Deployments = BTreeMap<DeploymentName, Arc<Deployment>>;
 
 /// Parts of names whose values are mostly secret, without `_`, `-` and `.`.

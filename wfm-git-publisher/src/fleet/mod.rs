@@ -99,7 +99,7 @@ pub const ALLOWED: &str = "allowed";
 #[derive(Debug, Clone)]
 pub struct Fleet {
     pub settings: Settings,
-    pub devices: BTreeMap<DeviceId, Device>,
+    pub devices: BTreeMap<DeviceId, Arc<Device>>,
     /// All deployments that can be read, also those that no device fits.
     pub deployments: BTreeMap<DeploymentName, Arc<Deployment>>,
     /// The batch tokens that can be read, by their names.
@@ -136,9 +136,19 @@ impl Fleet {
         self.deployments.values().filter(|one| one.is_for(device)).map(|one| one.on(device))
     }
 
+    /// A device of the fleet.
+    pub fn device(&self, id: &DeviceId) -> Option<&Device> {
+        self.devices.get(id).map(Arc::as_ref)
+    }
+
+    /// All of its devices, by their ids.
+    pub fn all_devices(&self) -> impl Iterator<Item = &Device> {
+        self.devices.values().map(Arc::as_ref)
+    }
+
     /// The devices that came by this token.
     pub fn enrolled_by(&self, token: &str) -> impl Iterator<Item = &Device> {
-        self.devices.values().filter(move |device| device.enrolled_by.as_ref().is_some_and(|by| by.token == token))
+        self.all_devices().filter(move |device| device.enrolled_by.as_ref().is_some_and(|by| by.token == token))
     }
 
     /// How a change of a deployment reaches devices: by its own word, else by the fleet's, as for one that was deleted.
@@ -188,7 +198,7 @@ pub fn read_on(files: &[SourceFile], threads: usize) -> Reading {
 }
 
 /// The same with devices whose files were read before.
-pub(crate) fn read_with(files: &[SourceFile], devices: Vec<Device>, threads: usize) -> Reading {
+pub(crate) fn read_with(files: &[SourceFile], devices: Vec<Arc<Device>>, threads: usize) -> Reading {
     let mut files: Vec<_> = files.iter().collect();
     files.sort_by(|a, b| a.path.cmp(&b.path));
     let mut problems = Problems::default();

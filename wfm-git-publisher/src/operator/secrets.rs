@@ -139,7 +139,7 @@ fn meant<'a>(fleet: &'a Fleet, given: &GivenSecret<'_>) -> Result<Vec<&'a Device
     }
     if !devices.is_empty() {
         let devices: BTreeSet<_> = devices.iter().collect();
-        let find = |id: &DeviceId| fleet.devices.get(id).ok_or_else(|| SecretError::NoDevice(id.clone()));
+        let find = |id: &DeviceId| fleet.device(id).ok_or_else(|| SecretError::NoDevice(id.clone()));
         return devices.into_iter().map(find).collect();
     }
     let mut ids = fleet.used_secrets().remove(name).unwrap_or_default();
@@ -149,7 +149,7 @@ fn meant<'a>(fleet: &'a Fleet, given: &GivenSecret<'_>) -> Result<Vec<&'a Device
     if ids.is_empty() {
         return Err(SecretError::Unused(name.to_owned()));
     }
-    Ok(ids.into_iter().filter_map(|id| fleet.devices.get(id)).collect())
+    Ok(ids.into_iter().filter_map(|id| fleet.device(id)).collect())
 }
 
 /// Commits what isn't yet of the secret's age files, and nothing else that lies beside them.

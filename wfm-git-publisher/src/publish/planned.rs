@@ -95,7 +95,7 @@ fn decided(
     let forget = |decision: &mut DeviceDecision, _| decision.plan.iter_mut().for_each(|plan| plan.forget_deployments());
     let (plan, _) = decide_all(&pass, devices, &inputs, ledger, options, forget);
     let new: Vec<_> = plan.devices.iter().filter(|one| one.is_new && one.plan.is_some()).collect();
-    let new: Vec<_> = new.into_iter().filter_map(|one| fleet.devices.get(&one.device)).collect();
+    let new: Vec<_> = new.into_iter().filter_map(|one| fleet.device(&one.device)).collect();
     let renamed = renamed::warnings(&pass, ledger, &new);
     let mut all = problems;
     all.extend(renamed);
@@ -170,7 +170,7 @@ pub fn known_devices<T: Send>(
     let UsableFleet { fleet, problems } = usable(fleet::read_on(files, threads), &rosters)?;
     let up_to_date = UpToDateIndex::default();
     let pass = Pass::read_only(home, &rosters, &fleet, Origin::none(), now, &up_to_date);
-    let devices = fleet.devices.values().filter(|device| is_asked(&device.id)).collect();
+    let devices = fleet.all_devices().filter(|device| is_asked(&device.id)).collect();
     let known = parallel::map(devices, threads, |device: &Device| {
         let unreported = Facts { capabilities: Capabilities::Unreported, ..Facts::default() };
         match KnownDevice::read(&pass, &device.id, ledger.entry(&device.id)) {

@@ -186,7 +186,7 @@ impl<'a> Pass<'a> {
         let mut problems =
             merged(plan.devices.iter().flat_map(|one| [(&one.device, &one.problems), (&one.device, &one.warnings)]));
         problems.extend(undeclared(self.home, self.fleet, &ledger.locks));
-        let new = plan.devices.iter().filter(|one| one.is_new).filter_map(|one| self.fleet.devices.get(&one.device));
+        let new = plan.devices.iter().filter(|one| one.is_new).filter_map(|one| self.fleet.device(&one.device));
         problems.extend(renamed::warnings(self, ledger, &new.collect::<Vec<_>>()));
         let mut devices: Vec<_> =
             plan.devices.into_iter().zip(made).map(|(decision, making)| Device { decision, making }).collect();

@@ -1,5 +1,7 @@
 //! What was read of devices' files in the fleet repository, so that one with the same bytes isn't read again.
 
+use std::sync::Arc;
+
 use repo_git::{CommitId, Entry, EntryKind};
 use repo_model::Digest;
 
@@ -24,7 +26,7 @@ pub fn read_fleet(home: &Home, source: &FleetRepo, commit: CommitId, threads: us
     });
     let (mut devices, mut unknown) = (Vec::new(), Vec::new());
     entries.into_iter().for_each(|entry| match entry {
-        Ok(device) => devices.push(device),
+        Ok(device) => devices.push(Arc::new(device)),
         Err(entry) => unknown.push(entry),
     });
     let files = source.read(&unknown, threads);

@@ -1,6 +1,7 @@
 //! What a rollout holds back stays as it is on a device, byte for byte, and nothing goes because of it.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use repo_model::desired::Desired;
 use repo_model::{DeploymentName, FileTree};
@@ -131,7 +132,8 @@ fn nothing_of_a_retired_device_is_held() {
     let before = fleet(&[("app", "")]);
     let (locks, parent) = (locks(&before), published(&before, &locks(&before)));
     let mut retired = before.clone();
-    retired.devices.get_mut(&"a".parse().unwrap()).unwrap().retired = Some(wfm_git_publisher::fleet::Retired::Now);
+    let device = Arc::make_mut(retired.devices.get_mut(&"a".parse().unwrap()).unwrap());
+    device.retired = Some(wfm_git_publisher::fleet::Retired::Now);
     let plan = planned(Some(&parent), &retired, &names(&["app"]), &locks);
     assert_eq!(all(&plan), (vec!["remove app: ".to_owned()], vec![], false));
 }

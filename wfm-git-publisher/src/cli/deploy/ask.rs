@@ -139,7 +139,7 @@ impl<R: BufRead, W: Write> Dialog<R, W> {
     /// Asks for devices by their labels, and says after each answer how many are meant. `now` says which are meant now; `None`
     /// stands for those.
     pub(super) fn targets(&mut self, fleet: &Fleet, now: Option<&str>) -> Result<Option<Targets>, Failure> {
-        let devices: Vec<_> = fleet.devices.values().filter(|device| device.retired.is_none()).collect();
+        let devices: Vec<_> = fleet.all_devices().filter(|device| device.retired.is_none()).collect();
         self.say("")?;
         self.say(&format!("Devices: {} by these labels", devices.len()))?;
         for (label, values) in labels(&devices) {
