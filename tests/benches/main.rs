@@ -18,6 +18,7 @@ mod device;
 mod epochs;
 mod fleet;
 mod flood;
+mod floor;
 mod gathered;
 mod heal;
 mod host;

@@ -190,6 +190,9 @@ fn numbered(
 
 /// Renews the proof of freshness of a tip that stays, if it is old.
 fn renewal(pass: &Pass<'_>, key: &SigningKey, device: &DeviceId, known: KnownDevice<'_>) -> Result<Made, DeviceError> {
+    if let Some(partly) = known.partly {
+        return Ok(Made::Nothing(Done::Unchanged { renew_at: partly.renew_at }));
+    }
     let (Some(repo), Some(tip)) = (known.repo, known.tip) else { return Ok(Made::Nothing(Done::NotEnrolled)) };
     let (digest, serial) = (tip.desired.envelope_digest, tip.desired.envelope.serial);
     let present = repo.freshness(&pass.rosters.publishers)?;

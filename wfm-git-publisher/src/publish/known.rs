@@ -138,7 +138,8 @@ impl<'a> KnownDevice<'a> {
 
     /// Of a device whose repository isn't read, because it is known from elsewhere what a part of its tip says.
     pub(super) fn partly(tip: Tip, partly: Partly<'a>, entry: &Entry) -> Self {
-        Self { tip: Some(tip), partly: Some(partly), ..Self::nothing(Some(entry)) }
+        let branches = Some(partly.branches);
+        Self { tip: Some(tip), branches, partly: Some(partly), ..Self::nothing(Some(entry)) }
     }
 
     fn read_as_it_is(pass: &Pass<'a>, device: &DeviceId, entry: Option<&Entry>) -> Result<Self, DeviceError> {

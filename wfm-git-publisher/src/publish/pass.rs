@@ -10,6 +10,7 @@ use repo_model::{DeviceId, FileTree};
 
 use super::covered::CoveredCommits;
 use super::message::Origin;
+use super::since::Before;
 use super::up_to_date::UpToDateIndex;
 use crate::fleet::Fleet;
 use crate::plan::Allowed;
@@ -33,6 +34,8 @@ pub(super) struct Pass<'a> {
     pub(super) reclaim: &'a BTreeSet<DeviceId>,
     /// Devices that had nothing left to do, and what they depended on.
     pub(super) up_to_date: &'a UpToDateIndex,
+    /// The fleet as it was when they had; absent where that is of no use.
+    pub(super) before: Option<&'a Before>,
     /// Devices that need a new commit, because their tip at the other host is foreign.
     pub(super) reclaim_elsewhere: BTreeSet<DeviceId>,
     /// Devices that can't be heard in this pass, because the other host didn't answer.
@@ -56,7 +59,7 @@ impl<'a> Pass<'a> {
         fleet: &'a Fleet,
         origin: Origin,
         now: Timestamp,
-        up_to_date: &'a UpToDateIndex,
+        (up_to_date, before): (&'a UpToDateIndex, Option<&'a Before>),
     ) -> Self {
         Self {
             home,
@@ -70,6 +73,7 @@ impl<'a> Pass<'a> {
             now,
             reclaim: &NONE,
             up_to_date,
+            before,
             reclaim_elsewhere: BTreeSet::new(),
             unheard: BTreeSet::new(),
             repaired: None,

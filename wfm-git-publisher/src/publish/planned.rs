@@ -9,7 +9,7 @@ use repo_model::{DeviceId, error_chain};
 
 use super::clock;
 use super::covered::CoveredCommits;
-use super::decide::{Compared, DeviceDecision, FleetPlan, Inputs, Step, compare};
+use super::decide::{Compared, DeviceDecision, FleetPlan, Step, compare};
 use super::error::{DeviceError, PublishError};
 use super::findings::{self, Findings};
 use super::fleet_at::{UsableFleet, check_covered, read, selected, undeclared, usable};
@@ -84,12 +84,11 @@ fn decided(
     let covered = CoveredCommits::read(home).of_all().filter(|covered| *covered != commit);
     let before = |(source, commit)| Before::read(source, commit, &fleet, (rosters, &ledger.locks), options.threads);
     let before = source.zip(covered).and_then(before);
-    let pass = Pass::read_only(home, rosters, &fleet, origin, options.now, &up_to_date);
+    let pass = Pass::read_only(home, rosters, &fleet, origin, options.now, (&up_to_date, before.as_ref()));
     let unresolved = |device: &_, name: &_, artifact: &_| findings.of_artifact(device, name, artifact);
-    let since = before.as_ref().map(|before| before.since(rosters, &ledger.locks));
-    let looked = pass.look(ledger, since.as_ref(), &unresolved, options);
+    let looked = pass.look(ledger, &unresolved, options);
     let holds = looked.as_ref().map_or(&NOTHING_HELD, |looked| &looked.holds);
-    let inputs = Inputs { since, ..pass.inputs(&ledger.locks, &unresolved, holds) };
+    let inputs = pass.inputs(&ledger.locks, &unresolved, holds);
     let devices = selected(&fleet, options).into_iter().map(|device| ToDecide { device, known: None }).collect();
     // What thousands of devices would have then would be too much to keep, and isn't shown.
     let forget = |decision: &mut DeviceDecision, _| decision.plan.iter_mut().for_each(|plan| plan.forget_deployments());
@@ -169,7 +168,7 @@ pub fn known_devices<T: Send>(
     let (ledger, rosters) = Control::read(home)?;
     let UsableFleet { fleet, problems } = usable(fleet::read_on(files, threads), &rosters)?;
     let up_to_date = UpToDateIndex::default();
-    let pass = Pass::read_only(home, &rosters, &fleet, Origin::none(), now, &up_to_date);
+    let pass = Pass::read_only(home, &rosters, &fleet, Origin::none(), now, (&up_to_date, None));
     let devices = fleet.all_devices().filter(|device| is_asked(&device.id)).collect();
     let known = parallel::map(devices, threads, |device: &Device| {
         let unreported = Facts { capabilities: Capabilities::Unreported, ..Facts::default() };
@@ -202,7 +201,7 @@ pub fn device_context<T>(
     let Some(found) = fleet.devices.get(device) else { return Ok(None) };
     let origin = Origin::of(&source.commit(commit)?, None);
     let (up_to_date, findings) = (UpToDateIndex::default(), Findings::read(home));
-    let pass = Pass::read_only(home, &rosters, &fleet, origin, now, &up_to_date);
+    let pass = Pass::read_only(home, &rosters, &fleet, origin, now, (&up_to_date, None));
     let (mut known, trouble) = match KnownDevice::read(&pass, device, ledger.entry(device)) {
         Ok(known) => (Some(known), None),
         Err(error) => (None, Some(error_chain(&error))),

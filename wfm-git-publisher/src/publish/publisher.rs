@@ -20,7 +20,8 @@ use super::outcome::Outcome;
 use super::pass::Pass;
 use super::retired;
 use super::rollout_progress::RolloutProgress;
-use super::rollouts::Looked;
+use super::rollouts::{Looked, is_in_force};
+use super::since::Before;
 use super::ssh_keys;
 use super::steps::Ran;
 use super::tokens;
@@ -58,6 +59,8 @@ struct Cause {
     sole_after: BTreeSet<Option<CommitId>>,
     /// What of the fleet is covered with it.
     agreed: Option<Covered>,
+    /// The fleet as it was when devices had everything, where most of what is another is held back.
+    before: Option<Before>,
 }
 
 /// The devices whose foreign tip at the other host is to be replaced by a new commit.
@@ -136,7 +139,8 @@ impl Publisher {
             Written::Absent => self.control.ledger().covered.filter(free),
             _ => Some(Covered { commit, rebuilt: false }),
         };
-        let cause = Cause { origin, sole_after, agreed };
+        let before = self.before(source, &fleet, commit, options.threads);
+        let cause = Cause { origin, sole_after, agreed, before };
         let unidentified = fleet.broken.unidentified.iter().cloned().collect();
         let mut outcome = Outcome::of(commit, problems, unidentified);
         let rebuilt = self.rebuilt.take().map(|text| Problem::error("control.git", text).warning());
@@ -171,6 +175,13 @@ impl Publisher {
         }
         self.up_to_date.write(&self.home)?;
         Ok(outcome)
+    }
+
+    /// The fleet as it was when devices had everything, where a rollout lets only few of them have what is another now.
+    fn before(&self, source: &FleetRepo, fleet: &Fleet, commit: CommitId, threads: usize) -> Option<Before> {
+        let ledger = self.control.ledger();
+        let covered = self.covered.of_all().filter(|covered| *covered != commit && is_in_force(fleet, ledger))?;
+        Before::read(source, covered, fleet, (&self.rosters, &ledger.locks), threads)
     }
 
     /// Takes away at the other host what devices that left the fleet may do there.
@@ -226,6 +237,7 @@ impl Publisher {
             allowed: options.allowed,
             now: options.now,
             up_to_date: &self.up_to_date,
+            before: cause.before.as_ref(),
             reclaim: &options.reclaim,
             reclaim_elsewhere: to_reclaim(&remote_refs),
             unheard: remote_refs.iter().filter(|(_, refs)| refs.is_err()).map(|(device, _)| device.clone()).collect(),

@@ -15,7 +15,6 @@ use super::holds::Holds;
 use super::known::Known;
 use super::options::Options;
 use super::pass::Pass;
-use super::since::Since;
 use super::standing::Stood;
 use super::tips::heartbeat;
 use crate::fleet::{Fleet, RolloutRule};
@@ -33,7 +32,7 @@ pub(super) struct Looked {
 }
 
 /// Whether anything is, or could be, held back.
-fn is_in_force(fleet: &Fleet, ledger: &Ledger) -> bool {
+pub(super) fn is_in_force(fleet: &Fleet, ledger: &Ledger) -> bool {
     let is_waves = |rule: &RolloutRule| matches!(rule, RolloutRule::Waves(_));
     let rules = fleet.settings.rollout.iter().chain(fleet.deployments.values().filter_map(|one| one.rollout.as_ref()));
     let is_many = fleet.settings.rollout.is_none() && fleet.devices.len() > MAX_AT_ONCE;
@@ -73,14 +72,8 @@ impl Pass<'_> {
 
     /// Decides about rollouts; nothing is done yet. `None` where there are none. All devices of the fleet are compared,
     /// whichever the pass is for: what differs on one alone would else be no rollout. `unresolved` tells why what a tag
-    /// means isn't known; `since` what devices have by what the fleet said before.
-    pub(super) fn look(
-        &self,
-        ledger: &Ledger,
-        since: Option<&Since<'_>>,
-        unresolved: &Unresolved<'_>,
-        options: &Options<'_>,
-    ) -> Option<Looked> {
+    /// means isn't known.
+    pub(super) fn look(&self, ledger: &Ledger, unresolved: &Unresolved<'_>, options: &Options<'_>) -> Option<Looked> {
         if !is_in_force(self.fleet, ledger) {
             return None;
         }
@@ -88,7 +81,7 @@ impl Pass<'_> {
         let is_any_open = !ledger.rollouts.open.is_empty();
         let inputs = self.inputs(&ledger.locks, unresolved, &asked);
         // What is unfinished asks of all that its members have.
-        let since = since.filter(|_| !is_any_open);
+        let since = inputs.since.as_ref().filter(|_| !is_any_open);
         let all: Vec<_> = self.fleet.devices.keys().chain(&self.fleet.broken.devices).cloned().collect();
         let stood = parallel::map(all, options.threads, |device| {
             let known = Known::of(self, &device, &inputs.digests, since, ledger);

@@ -11,6 +11,7 @@ use repo_model::envelope::{Envelope, EnvelopeDevice, LAYOUT};
 use repo_model::message::Message;
 use repo_model::{DeploymentName, Digest, FileTree};
 
+use super::tips::Tips;
 use super::up_to_date::{InputDigests, UpToDate};
 use crate::fleet::{self, Device, Fleet};
 use crate::render::{Capabilities, Facts, Locks, asks, render};
@@ -40,6 +41,10 @@ pub(super) struct Partly<'a> {
     pub(super) present: usize,
     /// The highest number of a rollout that the tip names; 0 if it names none.
     pub(super) rollout: u32,
+    /// Where its branches stand.
+    pub(super) branches: Tips,
+    /// When its proof of freshness is renewed, in Unix seconds.
+    pub(super) renew_at: i64,
 }
 
 impl Before {
@@ -107,7 +112,8 @@ impl<'a> Since<'a> {
         let (envelope_digest, manifest_digest) = (found.envelope, Digest::of(&[]));
         let desired = Desired { envelope, envelope_digest, manifest_digest, deployments };
         let tip = Tip { commit: found.tips[0]?, message: Message::default(), desired };
-        let partly = Partly { only: changed, present: found.deployments, rollout: found.rollout };
+        let UpToDate { rollout, deployments: present, tips: branches, renew_at, .. } = *found;
+        let partly = Partly { only: changed, present, rollout, branches, renew_at };
         Some((tip, partly))
     }
 }

@@ -10,14 +10,13 @@ use repo_model::{DeviceId, Trailer};
 
 use super::clock;
 use super::commits::{self, Draft, Holding, Made, Written};
-use super::decide::{DeviceDecision, FleetPlan, Inputs, Unresolved, decide, fleet_guard};
+use super::decide::{DeviceDecision, FleetPlan, Inputs, Step, Unresolved, decide, fleet_guard};
 use super::error::{DeviceError, PublishError};
 use super::findings;
 use super::fleet_at::undeclared;
 use super::holds::{Holds, NOTHING_HELD};
 use super::known::Known;
 use super::locks::{self, ResolveError, Resolving};
-use super::message;
 use super::options::{Options, Work};
 use super::outcome::{Done, Results};
 use super::pass::Pass;
@@ -80,7 +79,9 @@ pub(super) fn decide_all<'a, T: Send>(
         let (mut decision, known) = match known {
             Ok(Known::Read(mut known)) if known.partly.is_some() => {
                 let decision = decide(inputs, &device, &mut known, guard);
-                match known.is_enough_for(decision.plan.as_deref()) {
+                // Whoever publishes writes only what it read.
+                let is_kept = matches!(decision.step, Ok(Step::Keep));
+                match known.is_enough_for(decision.plan.as_deref()) && (is_kept || !pass.publishes()) {
                     true => (decision, Some(Known::Read(known))),
                     false => decide_known(inputs, &device, Known::read(pass, &device, known.branches, ledger), guard),
                 }
@@ -176,7 +177,7 @@ impl<'a> Pass<'a> {
             unresolved.iter().find(|error| error.artifact == *artifact).map(findings::of_artifact)
         };
         self.note_look(control.ledger())?;
-        let looked = self.look(control.ledger(), None, &of_artifact, options);
+        let looked = self.look(control.ledger(), &of_artifact, options);
         looked.as_ref().map_or(Ok(()), |looked| self.note_decided(&looked.look, key, control))?;
         let ledger = control.ledger();
         let holds = looked.as_ref().map_or(&NOTHING_HELD, |looked| &looked.holds);
@@ -225,7 +226,7 @@ impl<'a> Pass<'a> {
             trust: &self.rosters.files,
             locks,
             digests: InputDigests::new(self.fleet, self.rosters, locks),
-            since: None,
+            since: self.before.map(|before| before.since(self.rosters, locks)),
             believes_tips: !self.publishes(),
             unresolved,
             allowed: self.allowed,
@@ -296,9 +297,10 @@ impl<'a> Pass<'a> {
             }
             Some(Known::Read(known)) => known,
         };
-        let (before, holding) = (known.branches, known.tip.as_ref().map(|tip| Holding::of(&tip.desired)));
-        let rollout = known.tip.as_ref().map_or(0, |tip| message::rollout_number(&tip.message));
-        let rollout = decision.released.iter().map(|by| by.rollout).fold(rollout, u32::max);
+        let holding =
+            known.tip.as_ref().map(|tip| Holding { deployments: known.present(), ..Holding::of(&tip.desired) });
+        let before = known.branches;
+        let rollout = decision.released.iter().map(|by| by.rollout).fold(known.rollout(), u32::max);
         let corrected = known.entry.clone().filter(|_| known.corrects_ledger);
         let made = commits::make(self, key, decision, *known).unwrap_or_else(|error| {
             decision.step = Err(error);
