@@ -85,6 +85,21 @@ impl<'a> Known<'a> {
         up_to_date.map_or_else(|| Self::read(pass, device, branches, ledger), Ok)
     }
 
+    /// The same for a device that is up to date, to compare it all the same.
+    pub(super) fn compared(
+        pass: &Pass<'a>,
+        id: &DeviceId,
+        found: &UpToDate,
+        since: Option<&Since<'a>>,
+        ledger: &Ledger,
+    ) -> Result<Self, DeviceError> {
+        let told = pass.fleet.device(id).zip(ledger.entry(id)).and_then(|(device, entry)| {
+            let (tip, partly) = since?.tip(device, found, entry)?;
+            Some(Self::Read(Box::new(KnownDevice::partly(tip, partly, entry))))
+        });
+        told.map_or_else(|| Self::read(pass, id, Some(found.tips), ledger), Ok)
+    }
+
     /// The same for a device whose branches stood there, up to date or not.
     pub(super) fn read(
         pass: &Pass<'a>,

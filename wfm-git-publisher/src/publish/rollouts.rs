@@ -80,8 +80,9 @@ impl Pass<'_> {
         let asked = Holds::asked(ledger.rollouts.open.values());
         let is_any_open = !ledger.rollouts.open.is_empty();
         let inputs = self.inputs(&ledger.locks, unresolved, &asked);
-        // What is unfinished asks of all that its members have.
-        let since = inputs.since.as_ref().filter(|_| !is_any_open);
+        // What is unfinished asks what its members have of it.
+        let open = || ledger.rollouts.open.values().flat_map(|record| &record.state.deployments);
+        let since = inputs.since.as_ref().filter(|_| self.before.is_some_and(|before| before.tells(open())));
         let all: Vec<_> = self.fleet.devices.keys().chain(&self.fleet.broken.devices).cloned().collect();
         let stood = parallel::map(all, options.threads, |device| {
             let known = Known::of(self, &device, &inputs.digests, since, ledger);

@@ -37,6 +37,8 @@ pub(super) struct Since<'a> {
 pub(super) struct Partly<'a> {
     /// These deployments, and no other one.
     pub(super) only: &'a BTreeSet<DeploymentName>,
+    /// What the fleet said when the device had all of it.
+    pub(super) inputs: Digest,
     /// How many it has in all.
     pub(super) present: usize,
     /// The highest number of a rollout that the tip names; 0 if it names none.
@@ -73,6 +75,11 @@ impl Before {
         is_enough.then_some(Self { fleet, changed })
     }
 
+    /// Whether it tells all that devices had of these deployments.
+    pub(super) fn tells<'n>(&self, mut names: impl Iterator<Item = &'n DeploymentName>) -> bool {
+        names.all(|name| self.changed.contains(name))
+    }
+
     /// What devices had then.
     pub(super) fn since<'a>(&'a self, rosters: &'a Rosters, locks: &'a Locks) -> Since<'a> {
         let digests = InputDigests::new(&self.fleet, rosters, locks);
@@ -85,7 +92,8 @@ impl<'a> Since<'a> {
     /// tell that.
     pub(super) fn tip(&self, device: &Device, found: &UpToDate, entry: &Entry) -> Option<(Tip, Partly<'a>)> {
         let Before { fleet, changed } = self.before;
-        if device.retired.is_some() || !found.held.is_empty() || self.digests.of(device) != found.inputs {
+        let inputs = self.digests.of(device);
+        if device.retired.is_some() || !found.is_of(inputs) {
             return None;
         }
         let facts = Facts { capabilities: Capabilities::Unreported, only: Some(changed), ..Facts::default() };
@@ -113,7 +121,7 @@ impl<'a> Since<'a> {
         let desired = Desired { envelope, envelope_digest, manifest_digest, deployments };
         let tip = Tip { commit: found.tips[0]?, message: Message::default(), desired };
         let UpToDate { rollout, deployments: present, tips: branches, renew_at, .. } = *found;
-        let partly = Partly { only: changed, present, rollout, branches, renew_at };
+        let partly = Partly { only: changed, inputs, present, rollout, branches, renew_at };
         Some((tip, partly))
     }
 }

@@ -72,7 +72,7 @@ pub(super) fn decide_all<'a, T: Send>(
                 if found.held != inputs.holds.of(&device).deployments
                     || (inputs.believes_tips && !found.held.is_empty()) =>
             {
-                Known::read(pass, &device, Some(found.tips), ledger)
+                Known::compared(pass, &device, &found, inputs.since.as_ref(), ledger)
             }
             known => Ok(known),
         });
@@ -299,7 +299,7 @@ impl<'a> Pass<'a> {
         };
         let holding =
             known.tip.as_ref().map(|tip| Holding { deployments: known.present(), ..Holding::of(&tip.desired) });
-        let before = known.branches;
+        let (before, had) = (known.branches, known.partly.map(|partly| partly.inputs));
         let rollout = decision.released.iter().map(|by| by.rollout).fold(known.rollout(), u32::max);
         let corrected = known.entry.clone().filter(|_| known.corrects_ledger);
         let made = commits::make(self, key, decision, *known).unwrap_or_else(|error| {
@@ -316,6 +316,7 @@ impl<'a> Pass<'a> {
         let up_to_date = device.zip(before.zip(holding)).map(|(device, (tips, holding))| UpToDate {
             inputs: inputs.digests.of(device),
             held: inputs.holds.of(&device.id).deployments.clone(),
+            had,
             tips,
             stamps: None,
             serial: holding.serial,

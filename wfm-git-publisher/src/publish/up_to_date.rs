@@ -89,6 +89,9 @@ pub(super) struct UpToDate {
     /// What rollouts held back then; it is up to date but for that.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub(super) held: BTreeSet<DeploymentName>,
+    /// What the fleet said when the device had all of it, if that is what its tip still is; absent where nothing is held back.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) had: Option<Digest>,
     pub(super) tips: Tips,
     /// What tells that nobody touched them since; absent until a pass that has nothing to do finds it.
     #[serde(default)]
@@ -307,6 +310,11 @@ impl<'a> InputDigests<'a> {
 }
 
 impl UpToDate {
+    /// Whether its tip is what the fleet said by these inputs.
+    pub(super) fn is_of(&self, inputs: Digest) -> bool {
+        if self.held.is_empty() { self.inputs == inputs } else { self.had == Some(inputs) }
+    }
+
     /// Whether it is known that nobody touched the device's branches; nothing is read for that.
     fn check_untouched(&self, home: &Home, device: &DeviceId) -> bool {
         self.stamps.is_some_and(|stamps| stamps == BranchStamps::of(&home.device(device), BRANCHES))

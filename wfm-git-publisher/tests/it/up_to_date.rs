@@ -28,6 +28,13 @@ pub(crate) fn hide(lab: &Lab, device: &str) {
     fs::create_dir(&packs).unwrap();
 }
 
+/// Makes them readable again.
+pub(crate) fn show(lab: &Lab, device: &str) {
+    let packs = lab.repo(device).join("objects/pack");
+    fs::remove_dir(&packs).unwrap();
+    fs::rename(packs.with_extension("hidden"), &packs).unwrap();
+}
+
 fn is_opened(lab: &Lab, device: &str, second: i64) -> bool {
     let outcome = lab.publish_at(second);
     match &outcome.devices[&device.parse().unwrap()] {

@@ -11,7 +11,7 @@ use wfm_git_publisher::publish::Outcome;
 
 use crate::reports::Reporter;
 use crate::support::{BEGIN, Lab, SECOND, copy};
-use crate::up_to_date::{hide, planned};
+use crate::up_to_date::{hide, planned, show};
 
 const DEVICES: [&str; 5] = ["press-01", "press-02", "press-03", "press-04", "press-05"];
 
@@ -136,6 +136,41 @@ fn a_plan_says_the_same_of_a_rollout_whether_devices_are_opened_or_the_fleet_tel
     copy(&home, lab.home.root());
     fs::remove_file(lab.home.up_to_date()).unwrap();
     assert_eq!(planned(&lab), told);
+}
+
+#[test]
+fn what_is_held_back_is_not_opened_to_be_held_back_and_a_plan_says_the_same_as_if_it_were() {
+    let lab = lab();
+    assert_eq!(lab.run(&["publish"]).code, Some(0));
+    change(&lab, FIRST, "servus");
+    let plan: Value = serde_json::from_str(&planned(&lab).0).unwrap();
+    let is_held = |device: &&str| {
+        let mut all = plan["devices"].as_array().unwrap().iter();
+        all.any(|one| one["device"] == **device && one["state"] == "unchanged")
+    };
+    let held: Vec<_> = DEVICES.into_iter().filter(is_held).collect();
+    assert_eq!(held.len(), 4, "{plan}");
+    held.iter().for_each(|device| hide(&lab, device));
+    let published = lab.run(&["publish"]);
+    assert_eq!(published.code, Some(0), "{}", published.err);
+    let same_if_opened = || {
+        let (told, index) = (planned(&lab), fs::read(lab.home.up_to_date()).unwrap());
+        held.iter().for_each(|device| show(&lab, device));
+        fs::remove_file(lab.home.up_to_date()).unwrap();
+        assert_eq!(planned(&lab), told);
+        held.iter().for_each(|device| hide(&lab, device));
+        fs::write(lab.home.up_to_date(), index).unwrap();
+        told.0
+    };
+    assert_eq!(same_if_opened().matches("\"heldBack\": [\n").count(), 4);
+    change(&lab, "servus", "griaß di");
+    let next = same_if_opened();
+    // One device has what the others never had.
+    assert_eq!((next.matches("griaß di").count(), next.matches("servus").count()), (5, 1), "{next}");
+    let published = lab.run(&["publish"]);
+    assert_eq!(published.code, Some(0), "{}", published.err);
+    held.iter().for_each(|device| show(&lab, device));
+    assert!(held.iter().all(|device| lab.serial(device) == 1), "the same device is the first one again");
 }
 
 #[test]
