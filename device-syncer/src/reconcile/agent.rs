@@ -38,9 +38,9 @@ use crate::state::shared::Shared;
 /// How long requests to the host that are in flight may go on after a signal.
 const LEAVE: Duration = Duration::from_secs(5);
 
-/// A pass takes seconds; one that takes so long hangs, and the service manager's watchdog may end the program. Jobs run beside
-/// passes, and may take as long as they take.
-const HANGS: Duration = Duration::from_secs(30 * 60);
+/// A pass takes seconds; one that takes so many times as long as the service manager's watchdog waits hangs, and isn't vouched
+/// for any more. Jobs run beside passes, and may take as long as they take.
+const HANGS: u32 = 6;
 
 /// A turn at the host may take so many times as long as one request may take, besides: a fetch takes ten times that.
 const REQUESTS: u32 = 30;
@@ -79,6 +79,8 @@ struct Both {
     link: Arc<Link>,
     state: Shared,
     service: Arc<ServiceManager>,
+    /// A pass that takes longer hangs.
+    hangs: Duration,
     alive: Alive,
     log: RefCell<Log>,
     /// What the newest pass came to.
@@ -97,8 +99,9 @@ enum Side {
 struct Alive([Cell<Instant>; 2]);
 
 impl Alive {
-    fn new(now: Instant) -> Self {
-        Self([(); 2].map(|()| Cell::new(now + HANGS)))
+    /// Both give the first one by then.
+    fn until(due: Instant) -> Self {
+        Self([(); 2].map(|()| Cell::new(due)))
     }
 
     /// One of them says within which time it gives the next. Returns how long both have kept their word at least.
@@ -111,8 +114,9 @@ impl Alive {
 
 impl Both {
     fn new(link: Arc<Link>, state: Shared, service: Arc<ServiceManager>) -> Self {
-        let (alive, log, last) = (Alive::new(Instant::now()), RefCell::default(), RefCell::default());
-        Self { link, state, service, alive, log, last }
+        let hangs = service.watchdog().map_or(LONGEST, |watchdog| watchdog.saturating_mul(HANGS).min(LONGEST));
+        let (alive, log, last) = (Alive::until(Instant::now() + hangs), RefCell::default(), RefCell::default());
+        Self { link, state, service, hangs, alive, log, last }
     }
 
     /// The watchdog is fed while both loops keep their word.
@@ -152,7 +156,7 @@ async fn ask_and_report(mut side: HostSide, both: &Both, mut stop: Stop) -> (Hos
         if let Some(device) = both.link.device() {
             side.follow(device);
         }
-        let longest = side.device.settings.host.timeouts.total.saturating_mul(REQUESTS).saturating_add(HANGS);
+        let longest = side.device.settings.host.timeouts.total.saturating_mul(REQUESTS).saturating_add(both.hangs);
         both.alive(Side::Host, longest);
         tracing::debug!(?ask, "a turn at the host begins");
         let (link, answer);
@@ -199,7 +203,7 @@ async fn ask_and_report(mut side: HostSide, both: &Both, mut stop: Stop) -> (Hos
         };
     }
     waiter.end().await;
-    both.alive(Side::Host, HANGS);
+    both.alive(Side::Host, both.hangs);
     (side, schedule.report(Instant::now()))
 }
 
@@ -245,7 +249,7 @@ async fn observe_and_reconcile(mut here: DeviceSide, make: Make, both: &Both, mu
     while !stop.is_set() {
         tracing::debug!("a pass begins");
         let began = Instant::now();
-        both.alive(Side::Device, HANGS);
+        both.alive(Side::Device, both.hangs);
         let (link, hurry) = (Arc::clone(&both.link), here.reconciler.observer.hurry());
         let (changed, passed);
         let pass = blocking(move || {
@@ -294,7 +298,7 @@ async fn observe_and_reconcile(mut here: DeviceSide, make: Make, both: &Both, mu
         both.note();
         retry_times.note(&here.state.lock().retries, Timestamp::now());
         let rest = next_pass(poll, here.due(began), backoff::jitter(Timestamp::now()));
-        both.alive(Side::Device, rest + HANGS);
+        both.alive(Side::Device, rest + both.hangs);
         if is_waited_for {
             continue;
         }
@@ -306,7 +310,7 @@ async fn observe_and_reconcile(mut here: DeviceSide, make: Make, both: &Both, mu
             () = wanted(&both.link, &mut watcher, &mut engine, &ended, &mut stop) => is_waited_for = true,
         }
     }
-    both.alive(Side::Device, HANGS);
+    both.alive(Side::Device, both.hangs);
     here
 }
 
@@ -423,7 +427,7 @@ mod tests {
     #[test]
     fn a_loop_that_keeps_its_word_does_not_speak_for_the_other() {
         let (now, minute) = (Instant::now(), Duration::from_secs(60));
-        let alive = Alive::new(now);
+        let alive = Alive::until(now + 60 * minute);
         assert_eq!(alive.says(Side::Host, now, minute), minute);
         assert_eq!(alive.says(Side::Device, now, 10 * minute), minute, "the host's side comes first");
         assert_eq!(alive.says(Side::Device, now + minute, 10 * minute), Duration::ZERO, "and hasn't come");

@@ -1,6 +1,7 @@
 //! What a service manager hears of a syncer that runs: real datagrams, as systemd would get them.
 
-use std::process::Child;
+use std::fs::{self, File};
+use std::process::{Child, Command};
 use std::time::Duration;
 
 use repo_testkit::service_manager::ServiceManager;
@@ -60,6 +61,34 @@ fn the_watchdog_is_fed_while_a_pass_lasts_and_while_nothing_is_to_do() {
     terminate(&running);
     manager.until("STOPPING=1");
     finish(running).good();
+}
+
+/// What makes the pass hang is `device.yaml` on a disk that doesn't answer: a pipe that nobody writes into.
+#[test]
+fn the_watchdog_starves_while_a_pass_hangs_and_is_fed_again_once_it_goes_on() {
+    let world = World::running();
+    world.settings("poll: 1h\n");
+    let (file, saved, pipe) = (world.home().join("device.yaml"), world.path("saved"), world.path("pipe"));
+    fs::copy(&file, &saved).unwrap();
+    let made = Command::new("mkfifo").arg(&pipe).status().unwrap();
+    assert!(made.success());
+    let manager = ServiceManager::at(&world.path("notify"));
+    let running = start(&world, &manager, 2 * SHORT);
+    manager.until("STATUS=up to date");
+    // It rests for longer than a pass may take.
+    manager.hears_it_live(30);
+
+    let writer = File::options().read(true).write(true).open(&pipe).unwrap();
+    fs::rename(&pipe, &file).unwrap();
+    manager.hears_it_fall_silent(Duration::from_secs(2));
+
+    fs::rename(&saved, &file).unwrap();
+    drop(writer);
+    manager.hears_it_live(30);
+    assert_eq!(world.greetings(), ["hello"]);
+    terminate(&running);
+    manager.until("STOPPING=1");
+    finish(running).good().says(&["no sign of life"]);
 }
 
 #[test]

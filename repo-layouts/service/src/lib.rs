@@ -70,6 +70,11 @@ impl ServiceManager {
         Ok(Self { socket: Some((socket, address)), watchdog, ..Self::default() })
     }
 
+    /// After how long without a sign of life its watchdog ends this program; `None` where nothing does.
+    pub fn watchdog(&self) -> Option<Duration> {
+        self.watchdog
+    }
+
     /// The program does what it is there for, from now on.
     pub fn ready(&self) {
         self.notify("READY=1");

@@ -4,7 +4,7 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::path::Path;
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// A program that says nothing for so long says nothing; for machines under load.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -61,6 +61,19 @@ impl ServiceManager {
         while heard < times {
             heard += usize::from(self.next() == "WATCHDOG=1");
         }
+    }
+
+    /// Waits until nothing is said for this long.
+    ///
+    /// # Panics
+    /// If that doesn't come.
+    pub fn hears_it_fall_silent(&self, time: Duration) {
+        let began = Instant::now();
+        self.socket.set_read_timeout(Some(time)).expect("set");
+        while self.socket.recv(&mut [0; 8192]).is_ok() {
+            assert!(began.elapsed() < PATIENCE, "it goes on saying something");
+        }
+        self.socket.set_read_timeout(Some(PATIENCE)).expect("set");
     }
 
     /// Whether nothing was said that wasn't heard.
