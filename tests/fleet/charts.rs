@@ -37,8 +37,11 @@ parameters:
   password: {targets: [{pointer: settings.password, components: [database]}]}
 ";
 
+/// What wants them.
+pub(crate) const ORCHESTRATOR: &str = "deployments/orchestrator.yaml";
+
 /// Name, status and revision of each release.
-fn releases(cluster: &Cluster) -> Vec<String> {
+pub(crate) fn releases(cluster: &Cluster) -> Vec<String> {
     let text = |one: &Value| {
         let name = one["name"].as_str().expect("a name").rsplit_once('-').expect("a hash").0.to_owned();
         format!("{name} {} {}", one["status"].as_str().expect("a status"), one["revision"].as_str().expect("one"))
@@ -46,7 +49,7 @@ fn releases(cluster: &Cluster) -> Vec<String> {
     list(cluster, &[]).iter().map(text).collect()
 }
 
-fn values(cluster: &Cluster, component: &str) -> Value {
+pub(crate) fn values(cluster: &Cluster, component: &str) -> Value {
     let all = list(cluster, &["--filter", &format!("^{component}-")]);
     cluster.values(all[0]["name"].as_str().expect("it is there"))
 }
@@ -56,7 +59,7 @@ fn list(cluster: &Cluster, more: &[&str]) -> Vec<Value> {
     serde_json::from_str(&said).expect("JSON")
 }
 
-fn add_helm(device: &Device, cluster: &Cluster) {
+pub(crate) fn add_helm(device: &Device, cluster: &Cluster) {
     let path = device.home().join("device.yaml");
     let settings = std::fs::read_to_string(&path).expect("settings");
     let helm = format!("helm: {}\n", cluster.settings(cluster.program()));
@@ -67,6 +70,31 @@ fn add_helm(device: &Device, cluster: &Cluster) {
 fn push_chart(path: &str) {
     let web = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/charts/web");
     chart::push(&registry(), path, "1.0.0", &chart::pack_dir(&web), None);
+}
+
+/// Wants charts in the place of the project, on all devices of the site, which have said what they can run. Returns the chart.
+pub(crate) fn want_charts(site: &Site, cluster: &Cluster) -> String {
+    let (fleet, name) = (&site.fleet, registry_name(site.dir.path()));
+    push_chart(&format!("{name}/charts/web"));
+    let hello = fleet.read("applications/hello/1.0.0/margo.yaml");
+    let archive = hello.split("repository: ").nth(1).expect("a repository").split_whitespace().next().expect("one");
+    let chart = format!("oci://{}/{name}/charts/web", registry());
+    fleet.write(
+        "applications/orchestrator/1.2.1/margo.yaml",
+        &APPLICATION.replace("CHART", &chart).replace("ARCHIVE", archive),
+    );
+    let devices: Vec<_> = site.devices.iter().map(|device| device.id.as_str()).collect();
+    let deployment = format!(
+        "id: orchestrator\napplication: {{id: orchestrator, version: 1.2.1}}\nprofile: auto\nnamespace: {}\n\
+         targets: [{{devices: [{}]}}]\nparameters:\n  greeting: servus\n  password: {{valueFrom: \
+         {{deviceFile: db-password}}}}\n",
+        cluster.namespace(),
+        devices.join(", ")
+    );
+    fleet.write(ORCHESTRATOR, &deployment);
+    std::fs::remove_file(fleet.dir().join(DEPLOYMENT)).expect("removed");
+    fleet.commit("the orchestrator in place of hello");
+    chart
 }
 
 /// The chart is once in the bill of materials, by the digest of the publisher's lock, with both states of each component.
@@ -97,25 +125,9 @@ fn each_device_of_a_mixed_fleet_gets_what_it_can_run() {
     let name = registry_name(site.dir.path());
     let cluster = Cluster::new(HELM_4, format!("fleet-{name}"));
     add_helm(press, &cluster);
-    push_chart(&format!("{name}/charts/web"));
     site.publish();
     site.pass();
-    let hello = fleet.read("applications/hello/1.0.0/margo.yaml");
-    let archive = hello.split("repository: ").nth(1).expect("a repository").split_whitespace().next().expect("one");
-    let chart = format!("oci://{}/{name}/charts/web", registry());
-    fleet.write(
-        "applications/orchestrator/1.2.1/margo.yaml",
-        &APPLICATION.replace("CHART", &chart).replace("ARCHIVE", archive),
-    );
-    let deployment = format!(
-        "id: orchestrator\napplication: {{id: orchestrator, version: 1.2.1}}\nprofile: auto\nnamespace: {}\n\
-         targets: [{{devices: [packer-01, press-01]}}]\nparameters:\n  greeting: servus\n  password: {{valueFrom: \
-         {{deviceFile: db-password}}}}\n",
-        cluster.namespace()
-    );
-    fleet.write("deployments/orchestrator.yaml", &deployment);
-    std::fs::remove_file(fleet.dir().join(DEPLOYMENT)).expect("removed");
-    fleet.commit("the orchestrator in place of hello");
+    let chart = want_charts(&site, &cluster);
     fleet.run(&["publish", "--allow-removals"]);
     site.pass();
     assert_eq!(releases(&cluster), ["database deployed 1", "services deployed 1"]);
@@ -135,13 +147,13 @@ fn each_device_of_a_mixed_fleet_gets_what_it_can_run() {
         device.assert_whole(fleet, true, &device.id);
         device.assert_converges(fleet, &device.id);
     }
-    fleet.change("deployments/orchestrator.yaml", "servus", "grüezi");
+    fleet.change(ORCHESTRATOR, "servus", "grüezi");
     site.publish();
     site.pass();
     assert_eq!(releases(&cluster), ["database deployed 2", "services deployed 2"]);
     assert_eq!(values(&cluster, "services")["greeting"], "grüezi");
     assert_in_bill(fleet, &chart);
-    std::fs::remove_file(fleet.dir().join("deployments/orchestrator.yaml")).expect("removed");
+    std::fs::remove_file(fleet.dir().join(ORCHESTRATOR)).expect("removed");
     fleet.commit("nothing any more");
     fleet.run(&["publish", "--allow-removals"]);
     site.pass();
