@@ -6,14 +6,22 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use repo_model::Digest;
+use repo_testkit::faults::connect_proxy::ConnectProxy;
+use repo_testkit::faults::scripted_host::{Host, Reply, answer};
 use repo_testkit::foreign_host::Options;
+use repo_testkit::pki::{Authority, Validity};
+use repo_testkit::private_engine::PrivateEngine;
 use repo_testkit::program;
 use serde_json::{Value, json};
 
-use crate::docker::{Real, docker};
+use crate::docker::{Real, client, docker};
 use crate::full::Tmpfs;
 use crate::https::{SECRET, abroad, join};
 use crate::world::{Run, World, command, finish, kill, registry, until};
+
+const MANIFEST: &str = "application/vnd.docker.distribution.manifest.v2+json";
+const CONFIG: &str = "application/vnd.docker.container.image.v1+json";
 
 /// What `doctor` says: by check, the result and what was found with what to do.
 fn doctor(world: &World) -> (i32, BTreeMap<String, (String, String)>) {
@@ -248,4 +256,68 @@ fn diagnostics_is_one_bounded_document_without_secrets() {
     assert_eq!(rows["engine: 127.0.0.1:1"]["result"], "failed", "{rows:?}");
     let images = docker(&["info", "--format", "{{.DockerRootDir}}"]);
     assert!(rows["room: images"]["found"].as_str().unwrap().ends_with(&format!(" MiB free in `{images}`")), "{rows:?}");
+}
+
+/// The registry of an image, at a name that leads nowhere but by the proxy, with a certificate of its own authority.
+#[test]
+fn doctor_tells_an_engine_that_lacks_the_proxy_or_the_authority_of_a_registry_from_one_that_has_them() {
+    const REGISTRY: &str = "registry.plant.invalid";
+    let manifest = format!(
+        r#"{{"schemaVersion":2,"mediaType":"{MANIFEST}","config":{{"mediaType":"{CONFIG}","digest":"{}","size":2}},"layers":[]}}"#,
+        Digest::of(b"{}")
+    );
+    let (digest, image) = (Digest::of(manifest.as_bytes()), format!("{REGISTRY}/line/hello"));
+    let authority = Authority::new("the plant's authority");
+    let identity = authority.server(&[REGISTRY], Validity::Now);
+    let has_it = format!("Content-Type: {MANIFEST}");
+    let host = Host::with(authority, identity, false, move |asked| {
+        let path = asked.head.split(' ').nth(1).unwrap_or_default();
+        Reply::Keep(match path {
+            "/v2/" => answer("200 OK", &[], b""),
+            path if path.contains("/manifests/") => answer("200 OK", &[&has_it], manifest.as_bytes()),
+            _ => answer("404 Not Found", &[], b""),
+        })
+    });
+    let proxy = ConnectProxy::leading_to(host.address());
+    let world = World::enrolled();
+    world.hand.want("greeter", &world.app, "hello");
+    world.hand.describe("greeter", |described| {
+        described["locks"]["hello"]["images"] = json!({format!("{image}:1"): digest.to_string()});
+    });
+    world.hand.publish();
+    world.once();
+    let ca = world.home().join("plant-ca.pem");
+    fs::write(&ca, host.authority.certificate()).unwrap();
+    let doctor = |engine: &PrivateEngine| {
+        let docker = format!("{{program: {}, host: \"{}\"}}", client().display(), engine.host());
+        world.settings_of(&world.home(), &docker, &format!("host: {{proxy: {{url: \"{}\"}}}}\n", proxy.url()));
+        let file = world.home().join("device.yaml");
+        let settings = fs::read_to_string(&file).unwrap();
+        fs::write(&file, settings.replace("registries: {", "registries: {ca: [plant-ca.pem], ")).unwrap();
+        let doctor = command(&world.home(), &["doctor", "--output", "json"]);
+        let output = engine.beside(&doctor).output().unwrap();
+        let [stdout, stderr] = [output.stdout, output.stderr].map(|said| String::from_utf8(said).unwrap());
+        rows(Run { code: output.status.code().unwrap(), stdout, stderr }).1
+    };
+    let check = format!("engine: {REGISTRY}");
+
+    let without = PrivateEngine::start(&world.path("without"), None);
+    let lacked = ["the engine has no proxy", "set HTTPS_PROXY in the unit of dockerd"];
+    assert_row(&doctor(&without), &check, "failed", &lacked);
+    assert_eq!(proxy.asked(), Vec::<String>::new());
+    drop(without);
+
+    let engine = PrivateEngine::start(&world.path("with"), Some(&proxy.url()));
+    let directory = format!("/etc/docker/certs.d/{REGISTRY}");
+    let lacked = format!("the engine has no authority for it: copy `{}` to `{directory}/ca.crt`", ca.display());
+    assert_row(&doctor(&engine), &check, "failed", &["x509", &lacked]);
+    let known = engine.settings().join("certs.d").join(REGISTRY);
+    fs::create_dir_all(&known).unwrap();
+    fs::copy(&ca, known.join("ca.crt")).unwrap();
+    assert_row(&doctor(&engine), &check, "ok", &[&format!("the engine may pull `{image}@{digest}`")]);
+
+    drop(host);
+    let rows = doctor(&engine);
+    assert_row(&rows, &check, "failed", &["look whether it runs, and at name, route and proxy"]);
+    assert!(!format!("{rows:?}").contains("has no proxy"), "{rows:?}");
 }

@@ -19,6 +19,7 @@ pub mod host;
 pub mod invariants;
 pub mod pki;
 pub mod ports;
+pub mod private_engine;
 mod programs;
 pub mod service_manager;
 pub mod ssh_client;
