@@ -2,10 +2,11 @@
 
 use std::net::SocketAddr;
 use std::path::Path;
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use repo_testkit::faults::fault_proxy::FaultProxy;
+use repo_testkit::faults::lossy_link::LossyLink;
 use repo_testkit::ports::free_port;
 use repo_testkit::{comes_within, terminate};
 use serde_json::Value;
@@ -67,15 +68,26 @@ impl Hosted {
 
     /// Starts the publisher with its host; publishes whatever is committed.
     pub(crate) fn start_host(&mut self) -> usize {
-        let mut command = self.fleet.command(&["run"]);
-        self.running.push(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("the publisher starts"));
-        self.running.len() - 1
+        self.start(self.fleet.command(&["run"]), Stdio::null())
     }
 
     pub(crate) fn start_device(&mut self) -> usize {
-        let log = std::fs::File::create(self.dir.path().join("device.log")).expect("a log");
-        let mut command = self.device.command(&["run"]);
-        self.running.push(command.stdout(Stdio::null()).stderr(log).spawn().expect("the syncer starts"));
+        self.start(self.device.command(&["run"]), self.device_log())
+    }
+
+    /// Starts both at this link, where they reach each other alone; the host publishes nothing there.
+    pub(crate) fn start_at(&mut self, link: &LossyLink) {
+        self.start(link.inside(&self.fleet.command(&["serve"])), Stdio::null());
+        self.start(link.inside(&self.device.command(&["run"])), self.device_log());
+    }
+
+    fn device_log(&self) -> Stdio {
+        std::fs::File::create(self.dir.path().join("device.log")).expect("a log").into()
+    }
+
+    fn start(&mut self, mut command: Command, log: Stdio) -> usize {
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
+        self.running.push(command.spawn().expect("the program starts"));
         self.running.len() - 1
     }
 

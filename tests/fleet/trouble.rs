@@ -6,12 +6,14 @@ use std::time::{Duration, Instant};
 
 use repo_http::{Agent, Credential, Request, Settings, Url};
 use repo_testkit::faults::fault_proxy::{Direction, Fault, FaultProxy};
+use repo_testkit::faults::lossy_link::LossyLink;
 use repo_testkit::foreign_host::{ForeignHost, Options};
 use repo_testkit::git;
 use repo_testkit::pki::{Authority, Validity};
 
-use crate::hosted::{Hosted, ID};
+use crate::hosted::{Hosted, ID, read};
 use repo_testkit::copy;
+use repo_testkit::device::reboot;
 use repo_testkit::fleet::DEPLOYMENT;
 
 /// Short limits, so that silence doesn't take long.
@@ -112,6 +114,39 @@ fn a_transfer_that_breaks_off_anywhere_is_made_up_for() {
             hosted.assert_settled(&greeting);
         }
     }
+}
+
+/// Three of ten packets get lost, from the boot on.
+#[test]
+fn a_device_that_boots_at_a_link_that_loses_packets_gets_the_newest_state_and_leaves_all_else_alone() {
+    let (mut hosted, link) = (Hosted::new(), LossyLink::losing(30));
+    let target = format!("application: {{id: hello, version: 1.0.0}}\ntargets: [{{devices: [{ID}]}}]\n");
+    hosted.fleet.write("deployments/other.yaml", &format!("id: other\n{target}parameters: {{greeting: neighbour}}\n"));
+    hosted.fleet.commit("a neighbour");
+    let host = hosted.start_host();
+    hosted.adopt_first();
+    hosted.end(host);
+    let neighbour = |hosted: &Hosted| {
+        let state = read(&hosted.device.docker_dir().join("state.json"));
+        let all = state["containers"].as_object().expect("containers").clone();
+        let mut of_it = all.into_iter().filter(|(_, one)| one["service"]["environment"]["GREETING"] == "neighbour");
+        let (id, one) = of_it.next().expect("the neighbour runs");
+        (id, one["started_at"].clone())
+    };
+    let before = neighbour(&hosted);
+    hosted.fleet.change(DEPLOYMENT, "hello from the press", "servus from the press");
+    hosted.fleet.run(&["publish"]);
+    reboot(&hosted.dir.path().join(ID));
+    hosted.start_at(&link);
+    hosted.until("the newest state runs", |hosted| hosted.runs("servus from the press"));
+    hosted.until("its host is told", |hosted| {
+        let [host, clone] = [hosted.fleet.repository(ID), hosted.device.clone_dir()].map(|at| git::tip(&at, "status"));
+        let status = hosted.fleet.status(ID);
+        let rows = status["deployments"].as_array().expect("a list");
+        host == clone && rows.len() == 2 && rows.iter().all(|row| row["state"] == "installed")
+    });
+    assert_eq!(neighbour(&hosted), before);
+    assert!(link.lost() > 5, "{} packets got lost", link.lost());
 }
 
 #[test]

@@ -4,6 +4,7 @@ pub mod connect_proxy;
 pub mod damage;
 pub mod fault_proxy;
 pub mod listening;
+pub mod lossy_link;
 pub mod power;
 pub mod scripted_host;
 
