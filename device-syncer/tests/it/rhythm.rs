@@ -330,6 +330,43 @@ fn what_hangs_holds_back_neither_its_neighbours_nor_the_heartbeat_nor_a_newer_re
     running.end();
 }
 
+#[test]
+fn a_seventh_waits_until_one_of_six_that_hang_is_given_up_and_the_heartbeat_goes_on() {
+    let world = World::enrolled();
+    // All six begin at once, and not two each two minutes.
+    world.settings("poll: 1s\nreport: 1s\njobs: 6\n");
+    let names = ["one", "two", "three", "four", "five", "six"];
+    world.fake.set("hang-up", &names.map(|name| world.project(name)).join(" "));
+    names.iter().for_each(|name| world.hand.want(name, &world.app, name));
+    world.hand.publish();
+    let running = Running::start(&world);
+    let hangs = |name: &&str| world.states(name) == ["hello installing"];
+    until("six hang", || names.iter().all(&hangs));
+    world.hand.want("seventh", &world.app, "seventh");
+    world.hand.publish();
+    until("a newer revision is accepted, and the seventh queued", || {
+        world.states("seventh") == ["hello pending queued"]
+    });
+    let message = world.message("seventh");
+    assert!(
+        message.starts_with("waits for its turn after ") && names.iter().all(|name| message.contains(name)),
+        "{message}"
+    );
+    // The first one comes when what has just begun might have said what it comes to.
+    let heartbeat = || git::show(&world.hand.repository(), "heartbeat", "current-state.json");
+    for _ in 0..2 {
+        let before = heartbeat();
+        until("the heartbeat goes on", || heartbeat() != before);
+    }
+    assert_eq!(world.states("seventh"), ["hello pending queued"]);
+    world.syncer(&["hold", "one", "--now", "--by", "j.doe", "--why", "it hangs"]).good();
+    until("the seventh is installed", || world.states("seventh") == ["hello installed"]);
+    assert!(names[1..].iter().all(&hangs));
+    world.fake.unset("hang-up");
+    until("five are installed in the end", || names[1..].iter().all(|name| world.states(name) == ["hello installed"]));
+    running.end();
+}
+
 /// Waits for something that must come soon, and says what took long.
 fn soon(what: &str, so: impl Fn() -> bool) {
     let began = Instant::now();

@@ -7,7 +7,7 @@
 //! |---|---|
 //! | `unavailable` | every command fails as if the daemon were gone |
 //! | `fail-up`, `fail-up-PROJECT` | the next `up`, or that project's next `up`, fails with the file's text, and the knob is used up |
-//! | `hang-up` | `up` hangs after it created its first container, for as long as the file is there; of the project in the file, or of all if it is empty |
+//! | `hang-up` | `up` hangs after it created its first container, for as long as the file is there; of the projects in the file, or of all if it is empty |
 //! | `hang-down` | `down` hangs before it does anything |
 //! | `fail-restart` | a restart fails with the file's text |
 //! | `starting-SERVICE`, `unhealthy-SERVICE` | the health of that service |

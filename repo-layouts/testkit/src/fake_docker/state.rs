@@ -67,9 +67,10 @@ impl Store {
         Some(text)
     }
 
-    /// Waits for as long as a knob is set, for all projects or this one; others go on meanwhile.
+    /// Waits for as long as a knob is set, for all projects or some with this one; others go on meanwhile.
     pub(super) fn hang(&mut self, knob: &str, project: &str) -> Result<()> {
-        let hangs = |store: &Self| store.knob(knob).is_some_and(|of| of.is_empty() || of == project);
+        let names = |of: &str| of.is_empty() || of.split_whitespace().any(|one| one == project);
+        let hangs = |store: &Self| store.knob(knob).is_some_and(|of| names(&of));
         if !hangs(self) {
             return Ok(());
         }
