@@ -7,9 +7,10 @@ use std::process::ExitCode;
 use clap::FromArgMatches;
 use wfm_git_host::api::{ANSWER, MISSING, UNKNOWN};
 
-use super::questions::{NoQuestion, OPENAPI, OPENAPI_PATH, words};
+use super::questions::{NoQuestion, OPENAPI, words};
 use super::{Args, code_of, command, print, progress, run};
 use crate::error::{Failure, USAGE};
+use crate::operator::OPENAPI_PATH;
 use crate::repos::Home;
 
 /// Answers a question, if the program was called for one by the host.

@@ -6,6 +6,8 @@ use clap::ValueEnum;
 use repo_model::text;
 use serde::Serialize;
 
+use crate::operator::API_VERSION;
+
 /// The option of every command that prints.
 #[derive(Debug, Clone, Copy, clap::Args)]
 pub(super) struct OutputArgs {
@@ -59,9 +61,6 @@ pub(super) fn print_json_line(result: &impl Serialize) {
 pub(super) fn print_format(value: &impl Serialize) {
     print_json_text(&(serde_json::to_string_pretty(value).unwrap_or_default() + "\n"));
 }
-
-/// The version of what is printed for programs, as in the paths of questions: within it fields come, and none goes.
-const API_VERSION: &str = "v1";
 
 /// An object for programs, with its version.
 #[derive(Serialize)]

@@ -7,13 +7,10 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_perc
 use repo_model::DeviceId;
 
 use super::Args;
+use crate::operator::API;
 
-/// The description of the interface, which is answered like a question, and its path.
+/// The description of the interface, which is answered like a question.
 pub(super) const OPENAPI: &str = include_str!("../../openapi.json");
-pub(super) const OPENAPI_PATH: &str = "/api/v1/openapi.json";
-
-/// Before each question's path.
-const BASE: &str = "/api/v1/";
 
 /// What is encoded in a part of a path.
 const ENCODED: AsciiSet = NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
@@ -28,7 +25,7 @@ const OUTPUT: &str = "output";
 /// A question.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Question {
-    /// Below [`BASE`]; `{name}` stands for the argument of this name.
+    /// Below [`API`]; `{name}` stands for the argument of this name.
     path: &'static str,
     command: &'static [&'static str],
     /// Whether a clone of the fleet repository has no answer of its own.
@@ -74,17 +71,17 @@ pub(super) enum NoQuestion {
 /// The question that `device answers` asks.
 pub(super) fn answers(device: &DeviceId) -> String {
     let device = utf8_percent_encode(device.as_str(), &ENCODED);
-    format!("{BASE}devices/{device}/answers")
+    format!("{API}devices/{device}/answers")
 }
 
 /// The question that `plan` asks.
 pub(super) fn plan() -> String {
-    format!("{BASE}plan")
+    format!("{API}plan")
 }
 
 /// The question that `rollout show` asks.
 pub(super) fn rollout(number: u32) -> String {
-    format!("{BASE}rollouts/{number}")
+    format!("{API}rollouts/{number}")
 }
 
 /// The command that answers a question, with its arguments.
@@ -158,13 +155,13 @@ impl Question {
                 false => {}
             }
         }
-        Ok(format!("{BASE}{}?{}", path.join("/"), query.finish()))
+        Ok(format!("{API}{}?{}", path.join("/"), query.finish()))
     }
 
     /// The arguments that stand in a path, with their names; `None` if it is another question's.
     fn named(&self, path: &str) -> Option<Vec<(String, String)>> {
         let (own, given): (Vec<_>, Vec<_>) =
-            (self.path.split('/').collect(), path.strip_prefix(BASE)?.split('/').collect());
+            (self.path.split('/').collect(), path.strip_prefix(API)?.split('/').collect());
         if own.len() != given.len() {
             return None;
         }
@@ -229,6 +226,7 @@ mod tests {
 
     use super::*;
     use crate::cli::command;
+    use crate::operator::{API_VERSION, OPENAPI_PATH};
 
     fn asked(line: &str) -> String {
         let matches = command().try_get_matches_from(line.split(' ')).unwrap();
@@ -301,8 +299,11 @@ mod tests {
     #[test]
     fn the_description_has_each_question_with_all_of_its_parameters() {
         let openapi: Value = serde_json::from_str(OPENAPI).unwrap();
+        let server = openapi["servers"][0]["url"].as_str().unwrap();
+        assert_eq!(format!("{server}/"), API);
+        assert_eq!(openapi["components"]["schemas"]["Result"]["properties"]["apiVersion"]["const"], API_VERSION);
         let mut described: BTreeSet<_> = openapi["paths"].as_object().unwrap().keys().cloned().collect();
-        assert!(described.remove(OPENAPI_PATH.strip_prefix("/api/v1").unwrap()));
+        assert!(described.remove(OPENAPI_PATH.strip_prefix(server).unwrap()));
         for question in &QUESTIONS {
             let path = format!("/{}", question.path);
             assert!(described.remove(&path), "{path}");

@@ -22,8 +22,20 @@ const SETTING: &str = "wfm.host";
 /// The fleet repository at a host.
 const FLEET: &str = "fleet.git";
 
-/// What every host that answers questions answers.
-const DESCRIPTION: &str = "api/v1/openapi.json";
+macro_rules! version {
+    () => {
+        "v1"
+    };
+}
+
+/// The version of what is asked, and of what is printed for programs: within it fields come, and none goes.
+pub const API_VERSION: &str = version!();
+
+/// Before the path of each question.
+pub const API: &str = concat!("/api/", version!(), "/");
+
+/// The description of all questions, which every host that answers any has.
+pub const OPENAPI_PATH: &str = concat!("/api/", version!(), "/openapi.json");
 
 /// A question may wait for others, and its answer may be large.
 const TIMEOUTS: Timeouts = Timeouts {
@@ -183,7 +195,7 @@ impl FleetHost {
         if matches!(account.role, Role::Device | Role::Site) {
             return Err(FleetHostError::Role { user: account.user, role: account.role });
         }
-        let described = self.get(&agent, filled.as_ref(), DESCRIPTION)?;
+        let described = self.get(&agent, filled.as_ref(), OPENAPI_PATH)?;
         if described.status != 200 {
             return Err(self.no_interface(described.status));
         }
@@ -215,7 +227,7 @@ impl FleetHost {
     /// The host can't be asked, or has no answer.
     pub fn ask(&self, question: &str) -> Result<Answer, FleetHostError> {
         let (agent, filled) = (self.agent(None)?, self.filled()?);
-        let response = self.get(&agent, filled.as_ref(), question.trim_start_matches('/'))?;
+        let response = self.get(&agent, filled.as_ref(), question)?;
         let (status, is_json) = (response.status, response.content_type() == "application/json");
         let header = |name: &str| response.header(name).map(str::to_owned);
         let (exit_code, notes, retry_after) = (header(EXIT_CODE), header(NOTES), header("retry-after"));
@@ -236,9 +248,10 @@ impl FleetHost {
         }
     }
 
-    /// Gets something of the host; a credential that it doesn't know is forgotten.
+    /// Gets what has this path at the host; a credential that it doesn't know is forgotten.
     fn get(&self, agent: &Agent, filled: Option<&Filled>, path: &str) -> Result<Response, FleetHostError> {
-        let (url, credential) = (self.url.at_host(path), filled.map_or(Credential::None, Filled::credential));
+        let (url, credential) =
+            (self.url.at_host(path.trim_start_matches('/')), filled.map_or(Credential::None, Filled::credential));
         let response = agent.answer(&Request { credential: &credential, ..Request::get(&url) });
         let response = response.map_err(|source| self.failed(source))?;
         if response.status == 401 {

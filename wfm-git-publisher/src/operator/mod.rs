@@ -52,7 +52,7 @@ pub use clones::{ClonesError, restore_clones};
 pub use device_file::DeviceFileError;
 pub use enroll::{EnrollError, Enrolled, Lines, enroll};
 pub use fix::{FixError, fix};
-pub use fleet_host::{Answer, FleetHost, FleetHostError, LoggedIn};
+pub use fleet_host::{API, API_VERSION, Answer, FleetHost, FleetHostError, LoggedIn, OPENAPI_PATH};
 pub use init::{InitError, InitOptions, Made, SKELETON, init};
 pub use join::{JoinError, Over, Reach, write_join};
 pub use label::{LabelChanges, LabelError, Labelled, label};
