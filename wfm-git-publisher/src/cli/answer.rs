@@ -7,8 +7,8 @@ use std::process::ExitCode;
 use clap::FromArgMatches;
 use wfm_git_host::api::{ANSWER, MISSING, UNKNOWN};
 
-use super::questions::{NoQuestion, OPENAPI, words};
-use super::{Args, code_of, command, print, progress, run};
+use super::questions::{Called, NoQuestion, OPENAPI, read};
+use super::{Args, code_of, command, print, progress, run, terminal};
 use crate::error::{Failure, USAGE};
 use crate::operator::OPENAPI_PATH;
 use crate::repos::Home;
@@ -27,8 +27,8 @@ fn answer(home: &OsStr, question: &str) -> u8 {
         print(OPENAPI);
         return 0;
     }
-    let words = match words(question) {
-        Ok(words) => words,
+    let Called { words, width } = match read(question) {
+        Ok(called) => called,
         Err(error) => {
             eprintln!("{error}; {OPENAPI_PATH} describes all there are");
             return if error == NoQuestion::Path { UNKNOWN } else { USAGE };
@@ -38,6 +38,7 @@ fn answer(home: &OsStr, question: &str) -> u8 {
         eprintln!("the fleet repository isn't hosted here, so this host knows nothing of the fleet");
         return UNKNOWN;
     }
+    width.into_iter().for_each(terminal::is_elsewhere);
     let place = ["wfm-git-publisher".into(), "--fleet".into(), home.to_owned(), "--home".into(), home.to_owned()];
     let line = place.into_iter().chain(words.into_iter().map(OsString::from));
     match command().try_get_matches_from(line).and_then(|matches| Args::from_arg_matches(&matches)) {

@@ -1,5 +1,6 @@
 //! Commands in a clone of a hosted fleet: without the publisher's home beside it, its host is asked.
 
+use std::io;
 use std::path::Path;
 
 use clap::ArgMatches;
@@ -7,7 +8,7 @@ use repo_model::text;
 use serde::de::DeserializeOwned;
 
 use super::questions::Question;
-use super::{Place, print, print_json_text, unpushed};
+use super::{Place, print, print_json_text, terminal, unpushed};
 use crate::error::Failure;
 use crate::operator::{Answer, FleetHost};
 use crate::repos::{FleetRepo, StockGit};
@@ -30,10 +31,11 @@ pub(super) fn ask(place: &Place, matches: &ArgMatches) -> Result<Option<u8>, Fai
     let Some(host) = FleetHost::of_clone(&root)? else { return Ok(None) };
     let revision = REVISIONS.into_iter().find_map(|name| arguments.try_get_raw(name).ok().flatten()?.next());
     let (revision, note) = revision.map(|one| known(&root, &one.to_string_lossy())).unwrap_or_default();
-    let asked = question.asked(arguments, |name, value| match REVISIONS.contains(&name) {
-        true => revision.clone(),
-        false => value.to_owned(),
-    });
+    let asked =
+        question.asked(arguments, terminal::width(io::stdout()), |name, value| match REVISIONS.contains(&name) {
+            true => revision.clone(),
+            false => value.to_owned(),
+        });
     let asked = asked.map_err(|option| {
         let failure = Failure::new(format!("`--{option}` isn't answered by a host"));
         failure.hint("ask again now and then, or do it beside the publisher's home")

@@ -124,7 +124,7 @@ impl Shared {
 
 /// Writes a line of a terminal over another one, without codes that not every terminal knows; what stands there now.
 fn rewrite(before: &str, line: &str) -> String {
-    let room = terminal::width(io::stderr()).unwrap_or(WIDTH).saturating_sub(1);
+    let room = terminal::width(io::stderr()).map_or(WIDTH, |width| width.get().into()).saturating_sub(1);
     let line: String = line.chars().take(room).collect();
     write(&format!("\r{line:0$}", before.chars().count()));
     line

@@ -1,5 +1,7 @@
 //! What a host is asked about its fleet: each question is a command, and its path and query are the command's arguments.
 
+use std::num::NonZeroU16;
+
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, CommandFactory};
 use form_urlencoded::Serializer;
@@ -21,6 +23,9 @@ const CACHED: &str = "cached";
 
 /// The option with the form of an answer.
 const OUTPUT: &str = "output";
+
+/// The parameter of every question that is no option of its command: how wide the lines are in which the answer is read.
+const WIDTH: &str = "width";
 
 /// A question.
 #[derive(Debug, PartialEq, Eq)]
@@ -66,6 +71,17 @@ pub(super) enum NoQuestion {
     Flag(String),
     #[error("the parameter `{0}` needs the one before it")]
     Order(String),
+    #[error("the parameter `{WIDTH}` is a number from 1 to {max}", max = u16::MAX)]
+    Width,
+}
+
+/// A question as the host's process gets it.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Called {
+    /// The command that answers it, with its arguments.
+    pub(super) words: Vec<String>,
+    /// How many characters the lines have in which the answer is read; `None` where nobody says.
+    pub(super) width: Option<NonZeroU16>,
 }
 
 /// The question that `device answers` asks.
@@ -84,14 +100,15 @@ pub(super) fn rollout(number: u32) -> String {
     format!("{API}rollouts/{number}")
 }
 
-/// The command that answers a question, with its arguments.
-pub(super) fn words(question: &str) -> Result<Vec<String>, NoQuestion> {
+/// Reads a question.
+pub(super) fn read(question: &str) -> Result<Called, NoQuestion> {
     let (path, query) = question.split_once('?').unwrap_or((question, ""));
     let found = QUESTIONS.iter().find_map(|one| Some((one, one.named(path)?)));
     let (question, mut positionals) = found.ok_or(NoQuestion::Path)?;
-    let (arguments, mut options) = (question.arguments(), Vec::new());
+    let (arguments, mut options, mut width) = (question.arguments(), Vec::new(), None);
     for (name, value) in form_urlencoded::parse(query.as_bytes()).into_owned() {
         match arguments.iter().find(|one| name_of(one) == name && !question.has_in_path(&name)) {
+            None if name == WIDTH => width = Some(value.parse().map_err(|_| NoQuestion::Width)?),
             None => return Err(NoQuestion::Parameter(name)),
             Some(one) if one.is_positional() => positionals.push((name, value)),
             Some(one) if !is_flag(one) => options.push(format!("--{name}={value}")),
@@ -113,7 +130,7 @@ pub(super) fn words(question: &str) -> Result<Vec<String>, NoQuestion> {
         is_over |= last.len() == count;
     }
     let command = question.command.iter().map(|word| (*word).to_owned());
-    Ok(command.chain(options).chain(last).collect())
+    Ok(Called { words: command.chain(options).chain(last).collect(), width })
 }
 
 impl Question {
@@ -127,10 +144,12 @@ impl Question {
         Some((QUESTIONS.iter().find(|one| one.command == words)?, inner))
     }
 
-    /// Its path and query with these arguments, each as `said` turns it; the name of an argument that can't be asked with otherwise.
+    /// Its path and query with these arguments, each as `said` turns it, for lines of this width; the name of an argument that can't be
+    /// asked with otherwise.
     pub(super) fn asked(
         &self,
         matches: &ArgMatches,
+        width: Option<NonZeroU16>,
         said: impl Fn(&str, &str) -> String,
     ) -> Result<String, &'static str> {
         if let Some(endless) = ENDLESS.into_iter().find(|one| self.has(one) && matches.get_flag(one)) {
@@ -155,6 +174,7 @@ impl Question {
                 false => {}
             }
         }
+        width.into_iter().for_each(|width| _ = query.append_pair(WIDTH, &width.to_string()));
         Ok(format!("{API}{}?{}", path.join("/"), query.finish()))
     }
 
@@ -228,10 +248,14 @@ mod tests {
     use crate::cli::command;
     use crate::operator::{API_VERSION, OPENAPI_PATH};
 
-    fn asked(line: &str) -> String {
+    fn asked(line: &str, width: Option<NonZeroU16>) -> String {
         let matches = command().try_get_matches_from(line.split(' ')).unwrap();
         let (question, own) = Question::meant(&matches).unwrap();
-        question.asked(own, |_, value| value.to_owned()).unwrap()
+        question.asked(own, width, |_, value| value.to_owned()).unwrap()
+    }
+
+    fn words(question: &str) -> Result<Vec<String>, NoQuestion> {
+        read(question).map(|called| called.words)
     }
 
     #[test]
@@ -261,13 +285,25 @@ mod tests {
             ),
             ("w why-not hello a", "/api/v1/why-not/hello/a?output=text", "why-not --output=text -- hello a"),
         ] {
-            assert_eq!(asked(line), path);
+            assert_eq!(asked(line, None), path);
             assert_eq!(words(path).unwrap().join(" "), same);
         }
         for (line, option) in [("w status --watch", "watch"), ("w events --follow", "follow")] {
             let endless = command().try_get_matches_from(line.split(' ')).unwrap();
             let (question, own) = Question::meant(&endless).unwrap();
-            assert_eq!(question.asked(own, |_, value| value.to_owned()), Err(option));
+            assert_eq!(question.asked(own, None, |_, value| value.to_owned()), Err(option));
+        }
+    }
+
+    #[test]
+    fn how_wide_the_readers_lines_are_is_said_beside_the_arguments_of_the_command() {
+        let path = asked("w device show press-01", NonZeroU16::new(80));
+        assert_eq!(path, "/api/v1/devices/press-01?output=text&width=80");
+        let called = read(&path).unwrap();
+        assert_eq!(called.words.join(" "), "device show --output=text --cached -- press-01");
+        assert_eq!(called.width, NonZeroU16::new(80));
+        for width in ["", "0", "-80", "65536", "wide"] {
+            assert_eq!(words(&format!("/api/v1/status?width={width}")), Err(NoQuestion::Width), "{width}");
         }
     }
 
@@ -325,7 +361,7 @@ mod tests {
                 )
             };
             let found: BTreeSet<_> = parameters.iter().map(shape).collect();
-            let expected: BTreeSet<_> = question
+            let mut expected: BTreeSet<_> = question
                 .arguments()
                 .iter()
                 .map(|one| {
@@ -346,6 +382,7 @@ mod tests {
                     )
                 })
                 .collect();
+            expected.insert((WIDTH.to_owned(), "query".to_owned(), "integer".to_owned(), Vec::new()));
             assert_eq!(found, expected, "{path}");
         }
         assert!(described.is_empty(), "{described:?}");

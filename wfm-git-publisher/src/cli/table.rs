@@ -15,7 +15,7 @@ const LEAST: usize = 12;
 /// Rows under each other, each column as wide as its widest cell, where a terminal has that room. A row stays one, whatever
 /// strangers wrote in its cells: a second line of it begins with spaces.
 pub(super) fn table<const N: usize>(rows: &[[impl AsRef<str>; N]]) -> String {
-    fitted(rows, terminal::width(std::io::stdout()))
+    fitted(rows, terminal::width(std::io::stdout()).map(|width| width.get().into()))
 }
 
 fn fitted<const N: usize>(rows: &[[impl AsRef<str>; N]], room: Option<usize>) -> String {

@@ -18,6 +18,7 @@ use crate::hosted::hosted;
 use crate::reports::Reporter;
 use crate::rollouts;
 use crate::support::{Lab, Ran, SECOND};
+use crate::terminal::quoted;
 
 /// An operator at another machine, with a clone and git's own helper for credentials.
 pub(crate) struct Elsewhere {
@@ -128,6 +129,36 @@ fn a_clone_elsewhere_asks_its_host_and_prints_what_is_printed_beside_the_home() 
     }
     let said = there.run(&["status", "--watch"]).failed(1);
     assert!(said.contains("`--watch` isn't answered by a host"), "{said}");
+}
+
+#[test]
+fn a_table_of_the_host_fits_into_the_lines_of_whoever_reads_it() {
+    let there = Elsewhere::new().logged_in();
+    let (lab, clone) = (&there.site.lab, there.clone.display());
+    let why = format!(r#","error":{{"code":"X","message":"{}"}}"#, "it is broken ".repeat(10).trim());
+    Reporter { lab, device: DEVICE }.status(DEVICE, "failed", &why);
+    let widest = |page: &str| {
+        assert!(page.contains(&format!("\n{DEVICE}  ")) && page.contains("broken"), "{page}");
+        page.lines().map(|line| line.chars().count()).max().unwrap()
+    };
+    assert!(widest(&there.run(&["status"]).good()) > 150, "each row is one line");
+    let notes = lab.dir().join("notes");
+    let status = format!("cd '{clone}' && {} 2>'{}'", quoted(&["status"]), notes.display());
+    let on_terminal = |line: &str| {
+        let ran = lab.on_terminal(line, "");
+        assert_eq!(ran.code, Some(0), "{line}: {}{}", ran.out, fs::read_to_string(&notes).unwrap_or_default());
+        widest(&ran.out)
+    };
+    assert!(on_terminal(&format!("stty cols 100; {status}")) <= 100);
+    assert!(on_terminal(&format!("export COLUMNS=90; {status}")) <= 90);
+    assert!(on_terminal(&status) > 150, "nobody knows how wide its lines are");
+    let get = |asked: &str| curl(&there.site, Some(&there.olga), &[], asked);
+    assert!(widest(&get("status?output=text&width=90").2) <= 90);
+    assert!(widest(&get("status?output=text&width=65535").2) > 150);
+    for width in ["0", "65536", "wide"] {
+        let (status, _, said) = get(&format!("status?output=text&width={width}"));
+        assert!(status == 400 && said.contains("`width` is a number from 1 to 65535"), "{width}: {status}: {said}");
+    }
 }
 
 #[test]

@@ -143,7 +143,7 @@ impl Lab {
     /// Runs a line of a shell on a terminal that `script` makes, with this typed; what is seen there.
     pub(crate) fn on_terminal(&self, line: &str, typed: &str) -> Ran {
         let mut command = Command::new("script");
-        command.args(["--quiet", "--return", "--command", line, "/dev/null"]);
+        command.args(["--quiet", "--return", "--command", line, "/dev/null"]).env_clear();
         for (name, value) in self.command(&[]).get_envs().filter_map(|(name, value)| Some((name, value?))) {
             command.env(name, value);
         }
