@@ -220,7 +220,9 @@ impl Enrolling {
     fn document(&mut self) -> Value {
         let mut line = String::new();
         self.says.read_line(&mut line).expect("it says something");
-        serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line}"))
+        let document: Value = serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line}"));
+        assert_eq!(document["apiVersion"], "v1", "{document}");
+        document
     }
 
     /// What it says next under this key.

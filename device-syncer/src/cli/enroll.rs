@@ -12,6 +12,7 @@ use repo_model::enrolment::{Approved, Claim, EnrolmentFile, MAX_TEXT, Nonce};
 use repo_model::envelope::LAYOUT;
 use repo_model::{DeviceId, Digest, error_chain, json, text};
 
+use super::show::json_line;
 use super::{Output, OutputArgs, print};
 use crate::config::{Home, Settings, parse_duration};
 use crate::error::CliError;
@@ -273,17 +274,17 @@ fn todo(token: Option<&str>, error: &ExchangeError) -> &'static str {
     }
 }
 
-/// With a token nobody reads a code.
+/// With a token nobody reads a code. For programs it is the first of two lines: the second one can't be before somebody approved.
 fn show(args: &Args, token: Option<&str>, code: &str) -> Result<(), CliError> {
     print(&match (args.output.output, token) {
         (Output::Text, Some(token)) => {
             format!("token: {token}\nat the host: wfm-git-publisher device approve --token {token}\nwaiting\n")
         }
-        (Output::Json, Some(token)) => line(&serde_json::json!({ "token": token })),
+        (Output::Json, Some(token)) => json_line(&serde_json::json!({ "token": token })),
         (Output::Text, None) => {
             format!("code: {code}\nat the host: wfm-git-publisher device approve {code} --id ID\nwaiting\n")
         }
-        (Output::Json, None) => line(&serde_json::json!({ "code": code })),
+        (Output::Json, None) => json_line(&serde_json::json!({ "code": code })),
     })
 }
 
@@ -295,7 +296,7 @@ fn joined(home: &Home, args: &Args, file: &EnrolmentFile, device: &DeviceId) -> 
     enrolment::remove(home).map_err(failed)?;
     print(&match args.output.output {
         Output::Text => format!("joined as {device}; `device-syncer run` follows its repository\n"),
-        Output::Json => line(&serde_json::json!({ "device": device })),
+        Output::Json => json_line(&serde_json::json!({ "device": device })),
     })?;
     Ok(ExitCode::SUCCESS)
 }
@@ -307,9 +308,4 @@ fn forget_token(path: &Path, file: &EnrolmentFile) {
         let place = text::line(&path.display().to_string());
         eprintln!("warning: the token is still in `{place}`, remove it by hand: {error}");
     }
-}
-
-/// One document a line: there are two, and the first one is needed before the second can be.
-fn line(value: &serde_json::Value) -> String {
-    text::json(&format!("{value}\n"))
 }

@@ -39,11 +39,11 @@ pub(super) struct Args {
 pub(super) fn run(home: &Home, args: &Args) -> Result<ExitCode, CliError> {
     must_be(home)?;
     let since = args.since.as_deref().map(|text| moment(text, Timestamp::now())).transpose()?;
-    let changes = transitions(home, args.deployment.as_deref(), since, args.number)?;
-    if let Some(asked) = args.deployment.as_ref().filter(|_| changes.is_empty() && since.is_none()) {
+    let told = Told { changes: transitions(home, args.deployment.as_deref(), since, args.number)? };
+    if let Some(asked) = args.deployment.as_ref().filter(|_| told.changes.is_empty() && since.is_none()) {
         return Err(CliError::Input(format!("nothing was told of a deployment `{asked}` here")));
     }
-    args.output.print(|| shown(&changes), || json(&changes))?;
+    args.output.print(|| shown(&told.changes), || json(&told))?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -90,6 +90,12 @@ fn names(home: &Home, history: &History) -> BTreeMap<DeploymentId, String> {
     let (device_state, desired) = loaded::peek(&home.repository());
     let all = history.entries.iter().map(|entry| entry.transition.deployment);
     all.map(|id| (id, device_state.name_of(id, desired.as_ref()))).into_map()
+}
+
+/// What was told, for `--output json`.
+#[derive(Debug, Serialize)]
+struct Told {
+    changes: Vec<Change>,
 }
 
 /// One change of state of a component.

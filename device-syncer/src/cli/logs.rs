@@ -9,6 +9,7 @@ use repo_model::margo::ProfileType;
 use repo_model::text;
 use serde::Serialize;
 
+use super::show::json_line;
 use super::{Output, OutputArgs, must_be};
 use crate::config::{Home, Settings};
 use crate::decision::device_state::AppliedComponent;
@@ -64,13 +65,10 @@ pub(super) fn run(home: &Home, args: &Args) -> Result<ExitCode, CliError> {
     for (component, line) in lines {
         let line = redactor.clean(&line);
         let line = match args.output.output {
-            Output::Text => format!("{component}  {}", text::line(&line)),
-            Output::Json => {
-                let line = LineOut { component: &component, line: &line };
-                text::json(&serde_json::to_string(&line).unwrap_or_default())
-            }
+            Output::Text => format!("{component}  {}\n", text::line(&line)),
+            Output::Json => json_line(&LineOut { component: &component, line: &line }),
         };
-        match writeln!(out, "{line}") {
+        match out.write_all(line.as_bytes()) {
             // Who reads wants no more; what still runs ends with this program's pipes.
             Err(error) if error.kind() == ErrorKind::BrokenPipe => return Ok(ExitCode::SUCCESS),
             written => {

@@ -178,7 +178,7 @@ fn execute(cli: Cli) -> Result<ExitCode, CliError> {
         Command::Rekey(args) => rekey::run(&home, &args),
         Command::Leave(args) => leave::run(&home, &args),
         Command::AcceptHistory(args) => accept_history::run(&home, &args),
-        Command::Schema(_) => schema::run(),
+        Command::Schema(args) => schema::run(&args),
         Command::CollectAnswer(args) => collect_answer::run(&home, &args),
         Command::ResolveInSandbox(args) => Ok(resolve_in_sandbox::run(args)),
         Command::Completions { shell } => {

@@ -24,9 +24,23 @@ use crate::host::ssh::KeysInUse;
 use crate::reconcile::preview::Preview;
 use crate::state::local_condition::LocalCondition;
 
-/// Any answer as JSON, in which texts are exactly what strangers wrote and nothing steers a terminal.
-pub(super) fn json(value: &impl Serialize) -> String {
-    serde_json::to_string_pretty(value).map(|text| text::json(&text) + "\n").unwrap_or_default()
+/// The version of what is printed for programs: within it fields come, and none goes.
+const API_VERSION: &str = "v1";
+
+/// An object for programs, with its version: texts in it are exactly what strangers wrote, and nothing steers a terminal.
+pub(super) fn json(object: &impl Serialize) -> String {
+    versioned(&serde_json::to_string_pretty(object).unwrap_or_default(), ["\n  ", " "])
+}
+
+/// The same on a line of its own.
+pub(super) fn json_line(object: &impl Serialize) -> String {
+    versioned(&serde_json::to_string(object).unwrap_or_default(), ["", ""])
+}
+
+/// Once for all types, for a small program: an object begins with its version.
+fn versioned(object: &str, [before, between]: [&str; 2]) -> String {
+    let Some(fields) = object.strip_prefix('{') else { return String::new() };
+    text::json(&format!("{{{before}\"apiVersion\":{between}\"{API_VERSION}\",{fields}\n"))
 }
 
 /// The lines that enrol a device, for `init --output json`.

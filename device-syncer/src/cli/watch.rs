@@ -55,7 +55,7 @@ impl Shown {
 
     /// One line of JSON; nothing if nothing changed.
     fn json(&mut self, status: &show::StatusOut) -> String {
-        let line = serde_json::to_string(status).map(|text| repo_model::text::json(&text) + "\n").unwrap_or_default();
+        let line = show::json_line(status);
         if line == self.text {
             return String::new();
         }

@@ -42,7 +42,7 @@ fn init_makes_a_certificate_of_its_own_and_prints_the_digest_of_its_key() {
     assert_eq!(syncer(&home, &["init", "--join", &join]).good().stdout, printed, "the same key");
     let json = syncer(&home, &["init", "--join", &join, "--output", "json"]).good().stdout;
     let json: Value = serde_json::from_str(&json).unwrap();
-    assert_eq!(json, json!({ "enrolmentLine": lines[0], "certificateLine": lines[1] }));
+    assert_eq!(json, json!({ "apiVersion": "v1", "enrolmentLine": lines[0], "certificateLine": lines[1] }));
 
     // What OpenSSL thinks of it.
     openssl("openssl verify -check_ss_sig -CAfile \"$1\" \"$1\"", &file);

@@ -187,7 +187,7 @@ fn init_can_be_repeated_and_names_what_is_wrong() {
     let json =
         syncer(&world.home(), &["init", "--join", &join.display().to_string(), "--output", "json"]).good().stdout;
     let json: serde_json::Value = serde_json::from_str(&json).unwrap();
-    assert_eq!(json, serde_json::json!({ "enrolmentLine": line.trim_end() }));
+    assert_eq!(json, serde_json::json!({ "apiVersion": "v1", "enrolmentLine": line.trim_end() }));
     let good = fs::read_to_string(&join).unwrap();
     let init = |text: &str| {
         fs::write(&join, text).unwrap();

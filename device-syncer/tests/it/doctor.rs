@@ -29,13 +29,13 @@ fn doctor(world: &World) -> (i32, BTreeMap<String, (String, String)>) {
 }
 
 fn rows(run: Run) -> (i32, BTreeMap<String, (String, String)>) {
-    let all: Vec<Value> = serde_json::from_str(&run.stdout).unwrap_or_else(|error| panic!("{error}: {run:?}"));
+    let all: Value = serde_json::from_str(&run.stdout).unwrap_or_else(|error| panic!("{error}: {run:?}"));
     let text = |row: &Value, key: &str| row[key].as_str().unwrap_or_default().to_owned();
     let row = |row: &Value| {
         let said = format!("{} | {}", text(row, "found"), text(row, "todo"));
         (text(row, "check"), (text(row, "result"), said))
     };
-    let rows: BTreeMap<_, _> = all.iter().map(row).collect();
+    let rows: BTreeMap<_, _> = all["checks"].as_array().unwrap().iter().map(row).collect();
     let worst = |word: &str| rows.values().any(|(result, _)| result == word);
     let expected = if worst("failed") {
         1

@@ -40,6 +40,7 @@ mod layout;
 mod moving;
 mod objects;
 mod our_host;
+mod output;
 mod questions;
 mod refused;
 mod removals;

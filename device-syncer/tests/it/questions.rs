@@ -136,11 +136,11 @@ fn history_shows_each_change_of_state_newest_first_without_host_and_runtime() {
     assert!(lines.last().unwrap().contains("  greeter/hello  none > "), "{history}");
     assert!(!history.contains("other/hello"), "{history}");
     let all = json(&world, &["history", "-n", "100"]);
-    let newest = &all[0];
+    let newest = &all["changes"][0];
     assert_eq!((&newest["to"], &newest["code"]), (&"failed".into(), &"compose-failed".into()), "{all}");
     assert!(newest["message"].as_str().unwrap().contains("no such option"), "{all}");
     assert_eq!(newest["commit"].as_str().unwrap().len(), 40);
-    assert_eq!(json(&world, &["history", "-n", "1"]).as_array().unwrap().len(), 1);
+    assert_eq!(json(&world, &["history", "-n", "1"])["changes"].as_array().unwrap().len(), 1);
     assert_eq!(world.syncer(&["history", "--since", "2100-01-01T00:00:00Z"]).good().stdout, "nothing was told\n");
     world.syncer(&["history", "--since", "lately"]).ended(1).says(&["--since lately"]);
     world.syncer(&["history", "nobody"]).ended(1).says(&["nothing was told of a deployment `nobody`"]);

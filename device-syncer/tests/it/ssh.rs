@@ -47,7 +47,7 @@ fn init_over_ssh_makes_a_key_of_its_own_and_prints_a_line_for_it() {
     assert_eq!(syncer(&home, &["init", "--join", &join]).good().stdout, printed, "the same keys");
     let json = syncer(&home, &["init", "--join", &join, "--output", "json"]).good().stdout;
     let json: Value = serde_json::from_str(&json).unwrap();
-    assert_eq!(json, json!({ "enrolmentLine": lines[0], "sshLine": lines[1] }));
+    assert_eq!(json, json!({ "apiVersion": "v1", "enrolmentLine": lines[0], "sshLine": lines[1] }));
 
     let fingerprint =
         |path: &Path| keygen(&["-l", "-f", &path.display().to_string()]).split(' ').nth(1).unwrap().to_owned();

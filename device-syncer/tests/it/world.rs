@@ -13,6 +13,8 @@ use repo_testkit::{comes_within, git, invariants, program};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
+use crate::output;
+
 pub(crate) use repo_testkit::application::{App, push};
 pub(crate) use repo_testkit::{registry, text};
 
@@ -363,7 +365,9 @@ pub(crate) fn command(home: &Path, args: &[&str]) -> Command {
 
 /// Runs a command of the syncer to its end.
 pub(crate) fn syncer(home: &Path, args: &[&str]) -> Run {
-    finish(command(home, args).spawn().expect("the syncer starts"))
+    let run = finish(command(home, args).spawn().expect("the syncer starts"));
+    output::is_as_described(args, &run);
+    run
 }
 
 pub(crate) fn finish(child: Child) -> Run {

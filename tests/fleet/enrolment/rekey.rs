@@ -94,7 +94,7 @@ fn a_device_gets_a_new_key_by_its_old_one_which_counts_until_that_is_published_a
 
     let asked = rekey(&device);
     let new = key(&device, "status.key.next");
-    assert_eq!(asked, json!({ "state": "waits", "fingerprint": fingerprint(&text(&new)) }));
+    assert_eq!(asked, json!({ "apiVersion": "v1", "state": "waits", "fingerprint": fingerprint(&text(&new)) }));
     assert_eq!(rekey(&device), asked, "it is the same request");
     let pending = site.pending();
     let [waiting] = pending["pending"].as_array().expect("a list").as_slice() else { panic!("{pending}") };

@@ -11,6 +11,8 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use serde::Serialize;
+
 use super::show::json;
 use super::{OutputArgs, must_be};
 use crate::config::Home;
@@ -31,7 +33,7 @@ const REQUEST: Duration = Duration::from_secs(8);
 /// seconds. Exit code 0 if all is well, 4 if there are warnings, 1 if a check failed.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  device-syncer doctor\n  \
-                        device-syncer doctor --output json | jq '.[] | select(.result != \"ok\")'")]
+                        device-syncer doctor --output json | jq '.checks[] | select(.result != \"ok\")'")]
 pub(super) struct Args {
     #[command(flatten)]
     output: OutputArgs,
@@ -39,9 +41,15 @@ pub(super) struct Args {
 
 pub(super) fn run(home: &Home, args: &Args) -> Result<ExitCode, CliError> {
     must_be(home)?;
-    let rows = examine(home);
-    args.output.print(|| table(&rows), || json(&rows))?;
-    Ok(Verdict::worst(&rows).exit_code())
+    let found = Found { checks: examine(home) };
+    args.output.print(|| table(&found.checks), || json(&found))?;
+    Ok(Verdict::worst(&found.checks).exit_code())
+}
+
+/// What was found, for `--output json`.
+#[derive(Debug, Serialize)]
+struct Found {
+    checks: Vec<Row>,
 }
 
 /// What finds the rows of a check of the home.
