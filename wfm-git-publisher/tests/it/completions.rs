@@ -1,9 +1,15 @@
-//! What a real bash completes by the script that `completions bash` prints.
+//! What a real bash, zsh and fish complete by the script that `completions` prints.
+#![allow(clippy::disallowed_methods, reason = "test data needs no syncing")]
 
 use std::env;
-use std::path::Path;
-use std::process::Command;
+use std::fs;
+use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
 
+use repo_testkit::comes_within;
 use repo_testkit::git::git;
 
 use crate::support::{Lab, PROGRAM, Ran};
@@ -110,4 +116,75 @@ fn a_name_in_the_fleet_is_no_more_than_a_name_for_the_shell() {
     assert_eq!(tab(&lab, &lab.path("applications/hello"), &["-C", "~r"]), [""; 0]);
     assert!(!lab.path("pwned").exists());
     assert_eq!(git(&lab.fleet, &["status", "--porcelain"]), "");
+}
+
+/// Stands where a shell finds the program, and asks that what the shell asks; whatever else it is called with it writes down.
+const INSTEAD: &str = r#"#!/bin/sh
+if [ -n "$WFM_GIT_PUBLISHER_COMPLETE" ] || [ "$1" = completions ]; then exec "$PROGRAM" "$@"; fi
+printf '%s\n' "$*" >"$HOME/called.new" && mv "$HOME/called.new" "$HOME/called"
+"#;
+
+/// What each shell reads when somebody starts it, as `docs/completions.md` has it.
+const SETTINGS: [(&str, &str, &str); 3] = [
+    ("bash", ".bashrc", "source <(wfm-git-publisher completions bash)"),
+    ("zsh", ".zshrc", "autoload -U compinit && compinit\nsource <(wfm-git-publisher completions zsh)"),
+    ("fish", ".config/fish/config.fish", "wfm-git-publisher completions fish | source"),
+];
+
+/// Lets a zsh that is only unpacked find what is its own.
+const UNPACKED: &str = "module_path=($SHELLS/usr/lib/*/zsh/*(/)) fpath=($SHELLS/usr/share/zsh/functions/**/*(/))";
+
+/// What a shell calls where somebody types this on a terminal, the tab key, and return.
+fn called(lab: &Lab, (shell, file, settings): (&str, &str, &str), line: &str) -> String {
+    let home = lab.dir().join(format!("home of {shell}"));
+    let file = home.join(file);
+    fs::create_dir_all(file.parent().unwrap()).unwrap();
+    fs::create_dir_all(home.join("bin")).unwrap();
+    let instead = home.join("bin/wfm-git-publisher");
+    fs::write(&instead, INSTEAD).unwrap();
+    fs::set_permissions(&instead, fs::Permissions::from_mode(0o755)).unwrap();
+    let shells = env::var_os("MARGO_TEST_SHELLS").map(PathBuf::from).filter(|unpacked| unpacked.is_dir());
+    let unpacked = if shells.is_some() && shell == "zsh" { UNPACKED } else { "" };
+    fs::write(&file, format!("{unpacked}\n{settings}\necho >\"$HOME/begun\"\n")).unwrap();
+
+    let mut path = vec![home.join("bin")];
+    path.extend(shells.iter().flat_map(|unpacked| [unpacked.join("bin"), unpacked.join("usr/bin")]));
+    path.extend(env::split_paths(&env::var_os("PATH").unwrap()));
+    let mut command = Command::new("script");
+    command.args(["--quiet", "--command", &format!("exec {shell} -i"), "/dev/null"]).current_dir(&lab.fleet);
+    command.env_clear().env("HOME", &home).env("PATH", env::join_paths(path).unwrap()).env("PROGRAM", PROGRAM);
+    command.env("TERM", "xterm").env("SHELL", "/bin/sh");
+    if let Some(unpacked) = &shells {
+        let libraries = fs::read_dir(unpacked.join("usr/lib")).unwrap().map(|entry| entry.unwrap().path());
+        command.env("SHELLS", unpacked).env("LD_LIBRARY_PATH", env::join_paths(libraries).unwrap());
+    }
+    let (called, begun) = (home.join("called"), home.join("begun"));
+    let _ = (fs::remove_file(&called), fs::remove_file(&begun));
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut keys = child.stdin.take().unwrap();
+    let is_there = |file: &Path| comes_within(Duration::from_secs(30), || file.exists());
+    let has_begun = is_there(&begun);
+    write!(keys, "{line}\t\r").unwrap();
+    let is_called = has_begun && is_there(&called);
+    write!(keys, "exit\r").unwrap();
+    drop(keys);
+    let said = child.wait_with_output().unwrap();
+    assert!(is_called, "{shell}: {line}: {}", String::from_utf8_lossy(&said.stdout));
+    fs::read_to_string(called).unwrap()
+}
+
+#[test]
+fn bash_zsh_and_fish_complete_a_command_an_option_and_a_device_where_somebody_presses_the_tab_key() {
+    let lab = Lab::with(&["press-01", "packer-01"]);
+    for settings in SETTINGS {
+        for (typed, expected) in [
+            ("device sh", "device show\n"),
+            ("status --exit", "status --exit-code\n"),
+            ("device show pa", "device show packer-01\n"),
+            ("-C ../fleet device label pa", "-C ../fleet device label packer-01\n"),
+        ] {
+            let line = format!("wfm-git-publisher {typed}");
+            assert_eq!(called(&lab, settings, &line), expected, "{}: {line}", settings.0);
+        }
+    }
 }
