@@ -1,6 +1,7 @@
 //! What runs where, as far as signatures prove it: each device's tip against what it verifiably reports.
 
 mod answers;
+mod cursors;
 mod events;
 mod evidence;
 mod fleet_index;

@@ -1,7 +1,7 @@
 //! `events`.
 
 use jiff::Timestamp;
-use repo_model::{DeviceId, text};
+use repo_model::{DeviceId, Digest, text};
 use serde_json::{Value, json};
 
 use super::history::{moment, said};
@@ -26,7 +26,8 @@ use crate::status::{DeviceNews, Follower, News, RolloutEvent, RolloutStep};
 ///   wfm-git-publisher events --since 1d --output json
 ///   wfm-git-publisher events --follow
 ///
-/// With --follow and --output json each line is one JSON object. Exit code 0, or 1 if one of the devices isn't in the fleet.
+/// With --follow and --output json each line is one JSON object. Without --follow the JSON has a `cursor`, which counts for ten
+/// minutes: `--after CURSOR` shows what came since, once. Exit code 0, or 1 if one of the devices isn't in the fleet.
 #[derive(Debug, clap::Args)]
 #[command(verbatim_doc_comment)]
 pub(super) struct Args {
@@ -41,6 +42,10 @@ pub(super) struct Args {
     #[arg(long, value_name = "WHEN", value_parser = moment, default_value = "1h")]
     since: Timestamp,
 
+    /// What came since an answer in JSON, by the cursor of that, in the place of --since
+    #[arg(long, value_name = "CURSOR")]
+    after: Option<Digest>,
+
     /// Go on, and show what happens
     #[arg(short = 'f', long)]
     follow: bool,
@@ -54,23 +59,20 @@ pub(super) struct Args {
     output: Output,
 }
 
-/// One thing that happened.
-struct Line {
-    time: Timestamp,
-    /// When, to what, by which commit, and what it is.
-    cells: [String; 4],
-    json: Value,
-}
+const HEAD: [&str; 4] = ["WHEN", "DEVICE", "COMMIT", "WHAT"];
 
 pub(super) fn run(place: &Place, args: &Args) -> Result<u8, Failure> {
     let Args { devices, selector, cached, .. } = args;
     let asked = Asked { devices, selector: selector.as_ref(), rev: "HEAD", cached: *cached };
+    let mut follower = match &args.after {
+        Some(cursor) => Follower::after(place.home()?, cursor).ok_or_else(|| lost(cursor))?,
+        None => Follower::new(place.home()?, args.since),
+    };
     let (source, asks) = (place.published_source()?, asked.filter()?);
     let mut commit = source.resolve(asked.rev)?;
     let mut fleet = read_fleet(&source, commit)?;
     let unknown = print_unknown(devices, fleet.devices.keys());
-    let mut follower = Follower::new(place.home()?, args.since);
-    let mut head = vec![["WHEN", "DEVICE", "COMMIT", "WHAT"].map(str::to_owned)];
+    let mut is_first = true;
     loop {
         let progress = Progress::start("reading what happened");
         let unreachable = asked.fetch(place, &fleet, &|device| asks(&fleet, device), &progress)?;
@@ -79,13 +81,18 @@ pub(super) fn run(place: &Place, args: &Args) -> Result<u8, Failure> {
         let now = Timestamp::now();
         let news = follower.look(meant, threads(), now)?;
         drop(progress);
-        for (device, doubt) in unreachable.iter().filter(|_| !head.is_empty()) {
+        for (device, doubt) in unreachable.iter().filter(|_| is_first) {
             eprintln!("warning: {device}: {}", text::line(&doubt.message));
         }
-        args.show(&mut head, &news, now);
+        let events = args.events(&news, now);
+        match args.output {
+            Output::Json if !args.follow => print_json(&json!({ "events": events, "cursor": follower.cursor() })),
+            form => print_events(&events, form, is_first),
+        }
         if !args.follow {
             return Ok(if unknown { USER } else { 0 });
         }
+        is_first = false;
         pause(place, *cached)?;
         let newest = source.resolve(asked.rev)?;
         if newest != commit {
@@ -97,52 +104,58 @@ pub(super) fn run(place: &Place, args: &Args) -> Result<u8, Failure> {
 }
 
 impl Args {
-    /// Prints what is new, below the head of the table if it wasn't printed yet.
-    fn show(&self, head: &mut Vec<[String; 4]>, news: &News, now: Timestamp) {
+    /// What is new, the oldest first.
+    fn events(&self, news: &News, now: Timestamp) -> Vec<Value> {
         let is_of_all = self.devices.is_empty() && self.selector.is_none();
         let rollouts = news.rollouts.iter().filter(|_| is_of_all).map(of_rollout);
-        let mut lines: Vec<_> = news.devices.iter().flat_map(|one| of_device(one, now)).chain(rollouts).collect();
-        lines.sort_by_key(|line| line.time);
-        match self.output {
-            Output::Json if self.follow => lines.iter().for_each(|line| print_json_line(&line.json)),
-            Output::Json => {
-                print_json(&json!({ "events": lines.into_iter().map(|line| line.json).collect::<Vec<_>>() }));
-            }
-            Output::Text => {
-                let rows: Vec<_> = head.drain(..).chain(lines.into_iter().map(|line| line.cells)).collect();
-                print(&table(&rows));
-            }
-        }
-        head.clear();
+        let mut events: Vec<_> = news.devices.iter().flat_map(|one| of_device(one, now)).chain(rollouts).collect();
+        events.sort_by_key(|(time, _)| *time);
+        events.into_iter().map(|(_, event)| event).collect()
     }
 }
 
+fn lost(cursor: &Digest) -> Failure {
+    let failure = Failure::missing(format!("where {cursor} stood isn't known any more"));
+    failure.hint("a cursor counts for ten minutes: begin anew, with `--since`")
+}
+
+/// Prints events, a line each; the first ones below the head of the table.
+pub(super) fn print_events(events: &[Value], form: Output, is_first: bool) {
+    match form {
+        Output::Json => events.iter().for_each(print_json_line),
+        Output::Text => {
+            let head = is_first.then(|| HEAD.map(str::to_owned));
+            print(&table(&head.into_iter().chain(events.iter().map(cells)).collect::<Vec<_>>()));
+        }
+    }
+}
+
+/// When, to what, by which commit, and what it is.
+fn cells(event: &Value) -> [String; 4] {
+    let text = |key: &str| event[key].as_str().unwrap_or("-");
+    let when = text("time").parse::<Timestamp>().map_or_else(|_| text("time").to_owned(), |time| format!("{time:.0}"));
+    [when, text("device").to_owned(), text("commit").chars().take(12).collect(), text("message").to_owned()]
+}
+
 /// Everything new of a device.
-fn of_device(news: &DeviceNews, now: Timestamp) -> Vec<Line> {
+fn of_device(news: &DeviceNews, now: Timestamp) -> Vec<(Timestamp, Value)> {
     let DeviceNews { device, recent, doubts } = news;
     let events = recent.events().map(|event| {
         let mut json = json!(event);
-        json["device"] = json!(device);
-        let commit = event.commit.to_string()[..12].to_owned();
-        let cells = [shown(event.time), device.to_string(), commit, said(&event.what, &recent.record)];
-        Line { time: event.time, cells, json }
+        (json["device"], json["message"]) = (json!(device), json!(said(&event.what, &recent.record)));
+        (event.time, json)
     });
-    let doubts = doubts.iter().map(|doubt| Line {
-        time: now,
-        cells: [shown(now), device.to_string(), "-".to_owned(), format!("doubtful: {doubt}")],
-        json: json!({ "device": device, "time": now, "event": "doubtful", "what": doubt }),
+    let doubts = doubts.iter().map(|doubt| {
+        let message = format!("doubtful: {doubt}");
+        (now, json!({ "device": device, "time": now, "event": "doubtful", "what": doubt, "message": message }))
     });
     events.chain(doubts).collect()
 }
 
-fn of_rollout(event: &RolloutEvent) -> Line {
-    let cells = [
-        shown(event.time),
-        "-".to_owned(),
-        "-".to_owned(),
-        format!("rollout {}: {}", event.rollout, step(&event.what)),
-    ];
-    Line { time: event.time, cells, json: json!(event) }
+fn of_rollout(event: &RolloutEvent) -> (Timestamp, Value) {
+    let mut json = json!(event);
+    json["message"] = json!(format!("rollout {}: {}", event.rollout, step(&event.what)));
+    (event.time, json)
 }
 
 /// What happened to a rollout, in words.
@@ -153,8 +166,4 @@ fn step(what: &RolloutStep) -> String {
         RolloutStep::RolloutResumed { stop } => format!("stop {stop} lifted"),
         RolloutStep::RolloutEnded { state, .. } => state.as_str().to_owned(),
     }
-}
-
-fn shown(time: Timestamp) -> String {
-    format!("{time:.0}")
 }

@@ -6,7 +6,7 @@ use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, CommandFactory};
 use form_urlencoded::Serializer;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
-use repo_model::DeviceId;
+use repo_model::{DeviceId, Digest};
 
 use super::Args;
 use crate::operator::API;
@@ -17,12 +17,17 @@ pub(super) const OPENAPI: &str = include_str!("../../openapi.json");
 /// What is encoded in a part of a path.
 const ENCODED: AsciiSet = NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
-/// Options that are no part of a question: some go on until they are interrupted, and a host answers from what it has anyway.
-const ENDLESS: [&str; 2] = ["watch", "follow"];
+/// Options that are no part of a question: what goes on until it is interrupted, which a host isn't asked for, or again and again;
+/// and a host answers from what it has anyway.
+const WATCH: &str = "watch";
+const FOLLOW: &str = "follow";
 const CACHED: &str = "cached";
 
 /// The option with the form of an answer.
-const OUTPUT: &str = "output";
+pub(super) const OUTPUT: &str = "output";
+
+/// The option of those that tell what came since.
+const AFTER: &str = "after";
 
 /// The parameter of every question that is no option of its command: how wide the lines are in which the answer is read.
 const WIDTH: &str = "width";
@@ -100,6 +105,14 @@ pub(super) fn rollout(number: u32) -> String {
     format!("{API}rollouts/{number}")
 }
 
+/// The same question, for what came since an answer with this cursor.
+pub(super) fn after(question: &str, cursor: &Digest) -> String {
+    let (path, query) = question.split_once('?').unwrap_or((question, ""));
+    let others = form_urlencoded::parse(query.as_bytes()).filter(|(name, _)| name != AFTER);
+    let query = Serializer::new(String::new()).extend_pairs(others).append_pair(AFTER, &cursor.to_string()).finish();
+    format!("{path}?{query}")
+}
+
 /// Reads a question.
 pub(super) fn read(question: &str) -> Result<Called, NoQuestion> {
     let (path, query) = question.split_once('?').unwrap_or((question, ""));
@@ -144,6 +157,11 @@ impl Question {
         Some((QUESTIONS.iter().find(|one| one.command == words)?, inner))
     }
 
+    /// Whether a host is asked it again and again, for what came since.
+    pub(super) fn is_followed(&self, matches: &ArgMatches) -> bool {
+        self.has(FOLLOW) && matches.get_flag(FOLLOW)
+    }
+
     /// Its path and query with these arguments, each as `said` turns it, for lines of this width; the name of an argument that can't be
     /// asked with otherwise.
     pub(super) fn asked(
@@ -152,8 +170,8 @@ impl Question {
         width: Option<NonZeroU16>,
         said: impl Fn(&str, &str) -> String,
     ) -> Result<String, &'static str> {
-        if let Some(endless) = ENDLESS.into_iter().find(|one| self.has(one) && matches.get_flag(one)) {
-            return Err(endless);
+        if self.has(WATCH) && matches.get_flag(WATCH) {
+            return Err(WATCH);
         }
         let values = |id: &str| {
             let raw = matches.get_raw(id).into_iter().flatten();
@@ -212,7 +230,7 @@ impl Question {
     /// The arguments that it may be asked with.
     fn arguments(&self) -> Vec<Arg> {
         let mut all = self.command_arguments();
-        all.retain(|one| !ENDLESS.contains(&name_of(one)) && name_of(one) != CACHED);
+        all.retain(|one| ![WATCH, FOLLOW, CACHED].contains(&name_of(one)));
         all
     }
 
@@ -283,15 +301,27 @@ mod tests {
                 "/api/v1/events?selector=role%3Dpress&output=text",
                 "events --selector=role=press --output=text --cached --",
             ),
+            ("w events --follow", "/api/v1/events?output=text", "events --output=text --cached --"),
             ("w why-not hello a", "/api/v1/why-not/hello/a?output=text", "why-not --output=text -- hello a"),
         ] {
             assert_eq!(asked(line, None), path);
             assert_eq!(words(path).unwrap().join(" "), same);
         }
-        for (line, option) in [("w status --watch", "watch"), ("w events --follow", "follow")] {
-            let endless = command().try_get_matches_from(line.split(' ')).unwrap();
-            let (question, own) = Question::meant(&endless).unwrap();
-            assert_eq!(question.asked(own, None, |_, value| value.to_owned()), Err(option));
+        let endless = command().try_get_matches_from(["w", "status", "--watch"]).unwrap();
+        let (question, own) = Question::meant(&endless).unwrap();
+        assert_eq!(question.asked(own, None, |_, value| value.to_owned()), Err("watch"));
+    }
+
+    #[test]
+    fn what_came_since_is_asked_by_the_newest_cursor() {
+        let (first, second) = (Digest::of(b"1"), Digest::of(b"2"));
+        let question = asked(&format!("w events --since 2h --follow --after {first} a"), None);
+        let common = "events --since=2h --output=text --cached";
+        for (question, cursor) in [(question.clone(), first), (after(&question, &second), second)] {
+            let mut words = words(&question).unwrap();
+            let at = words.iter().position(|word| *word == format!("--after={cursor}")).expect("a cursor");
+            words.remove(at);
+            assert_eq!(words.join(" "), format!("{common} -- a"));
         }
     }
 

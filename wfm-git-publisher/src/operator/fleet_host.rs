@@ -138,6 +138,13 @@ struct Problem {
 /// A credential as git has it: its lines, which give it back to git.
 struct Filled(String);
 
+impl FleetHostError {
+    /// Whether asking again may help.
+    pub fn may_pass(&self) -> bool {
+        matches!(self, Self::Http { .. } | Self::Refused { retry_after: Some(_), .. })
+    }
+}
+
 impl FleetHost {
     /// The host that this clone was logged in to; `None` if it wasn't.
     ///

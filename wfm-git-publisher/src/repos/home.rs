@@ -85,6 +85,8 @@ places! {
     status_index: "index/status",
     /// What was read of each device's file in the fleet repository.
     fleet_index: "index/fleet",
+    /// Where those stand who follow the fleet by questions.
+    cursors: "index/cursors",
     /// What can't be published, since when, and who left the fleet.
     findings: "findings.json",
     /// What receivers of alerts were told.

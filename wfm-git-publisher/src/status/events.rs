@@ -1,8 +1,7 @@
 //! What happens in a fleet, by the signed branches of its devices and by `control.git`: looked at again and again, and read where a
 //! branch moved.
 
-use std::collections::{BTreeMap, HashSet};
-use std::mem::{Discriminant, discriminant};
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::SystemTime;
 
@@ -11,10 +10,11 @@ use repo_git::CommitId;
 use repo_git::durable::Stamp;
 use repo_git::repo::{BranchStamps, stamped_branches};
 use repo_model::report::Doubt;
-use repo_model::{Branch, DeviceId, KeyText};
-use serde::Serialize;
+use repo_model::{Branch, DeviceId, Digest, KeyText};
+use serde::{Deserialize, Serialize};
+use tracing::info;
 
-use super::UNREADABLE;
+use super::{UNREADABLE, cursors};
 use crate::audit::Recent;
 use crate::parallel;
 use crate::repos::{Checked, Control, ControlError, DeviceRepo, DeviceRepoError, Home, Rosters, Step};
@@ -26,23 +26,30 @@ const BRANCHES: [&str; 2] = [Branch::Desired.as_str(), Branch::Status.as_str()];
 /// A commit of each of these branches, if there is one.
 type Commits = [Option<CommitId>; 2];
 
-/// Tells what is new at each look, once: what it told before is in its memory alone.
+/// Tells what is new at each look, once.
 #[derive(Debug)]
 pub struct Follower {
     home: Home,
+    stand: Stand,
+}
+
+/// What was told already.
+#[derive(Debug, Serialize, Deserialize)]
+struct Stand {
     /// What was before that isn't told.
     since: Timestamp,
     seen: BTreeMap<DeviceId, Seen>,
     /// Where `control.git` stood, and what was told of rollouts.
     control: Option<CommitId>,
-    told: HashSet<(u32, Discriminant<RolloutStep>, usize)>,
+    told: BTreeSet<(u32, u8, usize)>,
 }
 
 /// Where the branches of a device stood.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
 struct Seen {
     tips: Commits,
     /// What tells that nobody touched them since, if anything can.
+    #[serde(skip)]
     stamps: Option<BranchStamps>,
     /// The newest commits of them that were believed, or the first ones that were seen.
     believed: Commits,
@@ -102,7 +109,19 @@ pub enum RolloutStep {
 impl Follower {
     /// Tells what is from this moment on.
     pub fn new(home: Home, since: Timestamp) -> Self {
-        Self { home, since, seen: BTreeMap::new(), control: None, told: HashSet::new() }
+        Self { home, stand: Stand { since, seen: BTreeMap::new(), control: None, told: BTreeSet::new() } }
+    }
+
+    /// Goes on where another one stood that named this cursor; `None` if that isn't known any more.
+    pub fn after(home: Home, cursor: &Digest) -> Option<Self> {
+        let stand = cursors::read(&home, cursor)?;
+        Some(Self { home, stand })
+    }
+
+    /// Names where it stands now, for ten minutes; `None` if that can't be kept.
+    pub fn cursor(&self) -> Option<Digest> {
+        let kept = cursors::keep(&self.home, &self.stand);
+        kept.map_err(|error| info!(%error, "where somebody stands who asks for events can't be kept")).ok()
     }
 
     /// What came since the last look. Of each device the fleet's keys for it, for as long as no `desired` lists any.
@@ -114,13 +133,13 @@ impl Follower {
     ) -> Result<News, ControlError> {
         let rosters = Control::read_rosters(&self.home)?;
         let looked = parallel::map(devices.into_iter().collect(), threads, |(device, keys)| {
-            let before = self.seen.get(&device);
+            let before = self.stand.seen.get(&device);
             let (seen, news) = self.look_at(&device, &keys, &rosters, before, now)?;
             Some((device, seen, news))
         });
         let mut news = News { rollouts: self.rollouts()?, ..News::default() };
         for (device, seen, of_it) in looked.into_iter().flatten() {
-            self.seen.insert(device, seen);
+            self.stand.seen.insert(device, seen);
             news.devices.extend(of_it);
         }
         Ok(news)
@@ -161,7 +180,8 @@ impl Follower {
     /// Whether these branches didn't move since the moment from which on events are told, by the times of their files.
     fn is_idle(&self, path: &Path, tips: Commits) -> bool {
         let stamp = |branch: &str| Stamp::of(&path.join("refs/heads").join(branch));
-        let stood = |branch: &str| stamp(branch).is_some_and(|stamp| stamp.changed() < SystemTime::from(self.since));
+        let stood =
+            |branch: &str| stamp(branch).is_some_and(|stamp| stamp.changed() < SystemTime::from(self.stand.since));
         BRANCHES.iter().zip(tips).all(|(branch, tip)| tip.is_none() || stood(branch))
     }
 
@@ -185,7 +205,7 @@ impl Follower {
         // What came later is new, also by a clock that is behind.
         let is_old = |step: &Step| match before {
             Some(before) => before.believed.contains(&Some(step.commit)),
-            None => step.time < self.since.as_second(),
+            None => step.time < self.stand.since.as_second(),
         };
         Ok((believed, Recent::read(&repo, device, believed, is_old), doubt))
     }
@@ -193,17 +213,30 @@ impl Follower {
     /// What is new of rollouts.
     fn rollouts(&mut self) -> Result<Vec<RolloutEvent>, ControlError> {
         let tip = Control::tip(&self.home)?;
-        if self.control == tip {
+        let stand = &mut self.stand;
+        if stand.control == tip {
             return Ok(Vec::new());
         }
-        self.control = tip;
+        stand.control = tip;
         let (ledger, _) = Control::read(&self.home)?;
         let open = ledger.rollouts.open.values().map(|record| &record.state);
         let events = open.chain(ledger.rollouts.ended.values()).flat_map(steps);
         let mut is_new = |number: &usize, event: &RolloutEvent| {
-            event.time >= self.since && self.told.insert((event.rollout, discriminant(&event.what), *number))
+            event.time >= stand.since && stand.told.insert((event.rollout, event.what.kind(), *number))
         };
         Ok(events.filter(|(number, event)| is_new(number, event)).map(|(_, event)| event).collect())
+    }
+}
+
+impl RolloutStep {
+    /// A number for each kind.
+    fn kind(&self) -> u8 {
+        match self {
+            Self::WaveReleased { .. } => 0,
+            Self::RolloutStopped { .. } => 1,
+            Self::RolloutResumed { .. } => 2,
+            Self::RolloutEnded { .. } => 3,
+        }
     }
 }
 

@@ -2,9 +2,10 @@
 #![allow(clippy::disallowed_methods, reason = "test data needs no syncing")]
 
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use jiff::Timestamp;
 use repo_testkit::foreign_host::{Answer, ForeignHost, Options};
@@ -13,6 +14,7 @@ use serde_json::{Value, json};
 use wfm_git_host::accounts::{Role, Store};
 use wfm_git_publisher::rollout::Phase;
 
+use crate::device_history::tells;
 use crate::host::{DEVICE, Login, Site, Stream, printed};
 use crate::hosted::hosted;
 use crate::reports::Reporter;
@@ -117,7 +119,7 @@ fn a_clone_elsewhere_asks_its_host_and_prints_what_is_printed_beside_the_home() 
         &["trace", "HEAD~1", "--device", DEVICE],
         &["history", DEVICE, "-n", "1"],
         &["events", DEVICE],
-        &["events", "--output", "json"],
+        &["events", "--since", "2026-01-01T00:00:00Z", "--output", "json"],
         &["explain", DEVICE, "hello", "greeting"],
         &["why-not", "hello", DEVICE],
         &["plan", "--output", "markdown"],
@@ -158,6 +160,38 @@ fn a_table_of_the_host_fits_into_the_lines_of_whoever_reads_it() {
     for width in ["0", "65536", "wide"] {
         let (status, _, said) = get(&format!("status?output=text&width={width}"));
         assert!(status == 400 && said.contains("`width` is a number from 1 to 65535"), "{width}: {status}: {said}");
+    }
+}
+
+#[test]
+fn whoever_follows_the_fleet_from_a_clone_sees_what_comes_once() {
+    let there = Elsewhere::new().logged_in();
+    let lab = &there.site.lab;
+    let start = |form: &str| {
+        let mut command = lab.command(&["events", "--follow", "--output", form]);
+        command.current_dir(&there.clone).env("GIT_TERMINAL_PROMPT", "0");
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        (child, lines)
+    };
+    let ((json, mut json_lines), (text, mut text_lines)) = (start("json"), start("text"));
+    let mut event = || serde_json::from_str::<Value>(&json_lines.next().unwrap().unwrap()).unwrap();
+    let mut line = || text_lines.next().unwrap().unwrap();
+    let first = event();
+    assert_eq!((&first["apiVersion"], &first["event"]), (&"v1".into(), &"published".into()), "{first}");
+    assert_eq!(line(), "WHEN                  DEVICE    COMMIT        WHAT");
+    assert!(line().contains("  press-01  "), "what was published");
+    tells(lab, DEVICE, json!([]), json!([]));
+    assert_eq!([event(), event()].map(|one| one["event"].clone()), ["accepted", "transition"]);
+    for expected in ["accepted serial 1", "hello: none > installed"] {
+        let line = line();
+        assert!(line.ends_with(expected), "{expected}: {line}");
+    }
+    // What the host doesn't know any more is said, and ends it.
+    fs::remove_dir_all(lab.home.cursors()).unwrap();
+    for child in [json, text] {
+        let said = Ran::of(child.wait_with_output().unwrap()).failed(1);
+        assert!(said.contains("isn't known any more\n") && said.contains("hint: a cursor counts for ten"), "{said}");
     }
 }
 
@@ -386,6 +420,8 @@ fn stock_curl_gets_what_the_description_says_of_each_question() {
         (Some(&auditor), &[], "rollouts/99", 404, Some(1)),
         (Some(&auditor), &[], "history/press-99", 404, Some(1)),
         (Some(&auditor), &[], "why-not/nothing/press-01", 404, Some(1)),
+        (Some(&auditor), &[], &format!("events?after=sha256:{}", "0".repeat(64)), 404, Some(1)),
+        (Some(&auditor), &[], "events?after=../status", 400, Some(2)),
         (Some(&auditor), &[], "plan?rev=nowhere", 422, Some(1)),
     ] {
         let (status, kind, text) = curl(&site, login, args, asked);

@@ -1,4 +1,5 @@
 //! `events`: what happens in the fleet, the oldest first, and what happens next.
+#![allow(clippy::disallowed_methods, reason = "test data needs no syncing")]
 
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
@@ -31,7 +32,9 @@ fn events_of_a_device_are_its_history_and_those_of_the_fleet_are_in_the_order_of
     expected.reverse();
     expected.sort_by_key(|event| event["time"].as_str().expect("a moment").to_owned());
     for event in &mut of_one {
-        assert_eq!(event.as_object_mut().expect("an object").remove("device"), Some("press-01".into()));
+        let event = event.as_object_mut().expect("an object");
+        assert_eq!(event.remove("device"), Some("press-01".into()));
+        assert!(event.remove("message").is_some_and(|message| message.is_string()));
     }
     assert_eq!(of_one, expected);
 
@@ -50,6 +53,33 @@ fn events_of_a_device_are_its_history_and_those_of_the_fleet_are_in_the_order_of
     assert!(page.starts_with("WHEN ") && page.contains("  rollout 12: wave 1 released to 1 device\n"), "{page}");
     assert!(page.contains("  hello: installing > installed\n"), "{page}");
     assert!(lab.run(&["events", "press-99"]).failed(1).contains("no device `press-99`"));
+}
+
+#[test]
+fn a_cursor_gives_what_came_since_once_whatever_the_devices_clock_says() {
+    let lab = Lab::with(&["press-01"]);
+    lab.publish_all();
+    rollouts::remember(&lab.home, 12, Phase::Stopped, &["press-01"]);
+    let ask = |args: &[&str]| -> (Value, String) {
+        let said = lab.run(&[&["events", "--output", "json"], args].concat()).good();
+        let said: Value = serde_json::from_str(&said).expect("JSON");
+        (said["events"].clone(), said["cursor"].as_str().expect("a cursor").to_owned())
+    };
+    let (all, cursor) = ask(&["--since", "2h"]);
+    assert!(words(all.as_array().expect("events")).contains(&"rollout-stopped"), "{all}");
+    assert_eq!(ask(&["--after", &cursor]), (json!([]), cursor), "it stands where it stood");
+    // What comes now is by a clock that is behind.
+    let (none, cursor) = ask(&["--since", &after(3600)]);
+    assert_eq!(none, json!([]));
+    tells(&lab, "press-01", json!([]), json!([]));
+    let news = ask(&["--after", &cursor]);
+    assert_eq!(words(news.0.as_array().expect("events")), ["accepted", "transition"]);
+    assert_eq!(ask(&["--after", &cursor]), news, "whoever didn't hear it asks once more");
+    assert_eq!(ask(&["--after", &news.1]), (json!([]), news.1));
+
+    std::fs::remove_dir_all(lab.home.cursors()).expect("removed");
+    let said = lab.run(&["events", "--after", &cursor]).failed(1);
+    assert!(said.contains("isn't known any more") && said.contains("begin anew, with `--since`"), "{said}");
 }
 
 #[test]

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
+use repo_model::Digest;
 use wfm_git_host::accounts::{Role, Store};
 use wfm_git_publisher::rollout::Phase;
 
@@ -175,6 +176,9 @@ fn each_code_in_the_documentation_is_that_of_a_real_run() {
         ("history", "nothing was ever published for the device", &|| code(&good(), &["history", "press-99"])),
         ("events", "it can be shown, whatever it shows", &|| code(&unfound(), &["events"])),
         ("events", "a device that was asked for isn't in the fleet", &|| code(&good(), &["events", "press-99"])),
+        ("events", "the cursor isn't known any more", &|| {
+            code(&good(), &["events", "--after", &Digest::of(b"").to_string()])
+        }),
         ("device show", "it can be shown, whatever it shows", &|| code(&unfound(), &["device", "show", "press-01"])),
         ("device show", "the device isn't in the fleet, and never was", &|| {
             code(&good(), &["device", "show", "press-99"])
