@@ -8,6 +8,7 @@ use repo_git::{CommitId, CommitSpec, Expected, Person, RefMove, Repo, SigningKey
 use repo_model::branch::ref_name;
 use repo_model::desired::{self, Desired};
 use repo_model::{Branch, FileTree};
+use repo_testkit::{git, publisher};
 use serde_json::{Value, json};
 
 use crate::cost::of_run;
@@ -138,14 +139,40 @@ pub(crate) fn measure(stage: &Stage) -> Vec<Line> {
         ask(&["--output", "json"])
     };
     let some = wall((0..RUNS).map(changed).collect());
+    let questions = QUESTIONS.map(|question| asked_of_host(&fleet, question));
     let size = std::fs::metadata(&index).map_or(0, |meta| meta.len()) / ALL_DEVICES as u64;
     let name = format!("`status` of {ALL_DEVICES} devices, 8 deployments on each");
-    vec![
+    let mut lines = vec![
         Line::new(format!("{name}: each repository is read"), shown(median(&rebuilt)), RUNS),
         Line::of_times("  nothing moved since", &same).goal("≤ 0.5 s"),
         Line::of_times("  the same, counted by site", &summed).goal("≤ 0.5 s"),
         Line::of_times("  the same, of one device", &one),
         Line::of_times("  a twentieth of the devices reported since", &some),
         Line::new("  the index, for each device", format!("{size} bytes"), 1),
-    ]
+    ];
+    lines.extend(questions);
+    lines
+}
+
+/// What a host is asked about all devices.
+const QUESTIONS: [&str; 6] =
+    ["status", "status?output=text&width=80", "plan", "devices", "events?since=1m", "events?since=2d"];
+
+/// What a question costs the process that the host has for it. The goal is a tenth of what it may take: two minutes and 8 GiB.
+fn asked_of_host(fleet: &Fleet, question: &str) -> Line {
+    let (home, path) = (fleet.home(), format!("/api/v1/{question}"));
+    if !home.join("fleet.git").exists() {
+        git::git(&fleet.dir(), &["clone", "--quiet", "--bare", ".", &home.join("fleet.git").display().to_string()]);
+    }
+    let command = || {
+        let mut command = publisher();
+        command.arg("answer").arg(&home).arg(&path);
+        command
+    };
+    let bytes = run(&mut command()).stdout.len();
+    let costs: Vec<_> = (0..RUNS).map(|_| of_run(&mut command())).collect();
+    let (wall, memory) = (costs.iter().map(|cost| cost.0).collect::<Vec<_>>(), costs.iter().map(|cost| cost.2).max());
+    let value =
+        format!("{}, {} MB, {:.1} MB of answer", shown(median(&wall)), memory.unwrap_or(0) / 1024, bytes as f64 / 1e6);
+    Line::new(format!("`GET {path}` of these devices"), value, RUNS).goal("≤ 12 s, ≤ 800 MB")
 }
