@@ -181,12 +181,6 @@ pub(crate) fn give(fleet: &Fleet, args: &[&str], value: &str) -> Output {
     output
 }
 
-/// Lets the publisher not know which version a device has: this tree calls itself 0.2.0 until 0.3.0 is released, and what came with
-/// 0.3.0 isn't published to that.
-pub(crate) fn forget_version(fleet: &Fleet, device: &str) {
-    git::git(&fleet.repository(device), &["update-ref", "-d", "refs/heads/status"]);
-}
-
 fn until(what: &str, is_so: impl Fn() -> bool) {
     assert!(repo_testkit::comes_within(Duration::from_secs(60), is_so), "{what} didn't come about");
 }
@@ -218,7 +212,6 @@ fn live(search: &mut Search<'_>, device: &Device, token: &str) {
     }
 
     // Docker repeats the value in an error, as compose does with what it can't use.
-    forget_version(fleet, &device.id);
     let given = give(fleet, &["rotate", "greeting"], GREETING_OF_NEXT_WEEK);
     search.said.push(("secret rotate".to_owned(), [given.stdout, given.stderr].concat()));
     let log = search.site.dir.path().join("publisher.log");

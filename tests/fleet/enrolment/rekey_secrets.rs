@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::rekey::{approve, installed, key, rekey};
 use super::{Site, said};
 use crate::hosted::ID;
-use crate::secrets::{forget_version, give};
+use crate::secrets::give;
 
 const FILE: &str = "secrets/hello-token/press-01.age";
 
@@ -29,7 +29,6 @@ fn list(site: &Site) -> Value {
 /// Publishes, which ends with this code; what was said.
 #[track_caller]
 fn publish(site: &Site, code: i32) -> String {
-    forget_version(&site.fleet, ID);
     let output = site.fleet.try_run(&["publish"]);
     assert_eq!(output.status.code(), Some(code), "{}", said(&output));
     said(&output)

@@ -1,5 +1,6 @@
 //! The words, beside the bytes: each table of the contract is the code's, row by row.
 
+use repo_model::envelope::FEATURES;
 use repo_model::margo::ErrorCode;
 use repo_model::report::{ConditionType, Doubt, Drift, Health, Reason};
 use repo_model::{Branch, Trailer};
@@ -93,4 +94,12 @@ fn the_trailers_are_those_that_the_contract_names_in_its_order() {
     let mut seen = std::collections::BTreeSet::new();
     named.retain(|trailer| seen.insert(*trailer));
     assert_eq!(named, Trailer::TABLE.iter().map(|(trailer, _)| *trailer).collect::<Vec<_>>());
+}
+
+#[test]
+fn this_version_knows_all_that_it_says_a_device_may_be_too_old_for() {
+    let numbers = |version: &str| -> Vec<u64> { version.split('.').map(|part| part.parse().unwrap()).collect() };
+    let ours = numbers(env!("CARGO_PKG_VERSION"));
+    let newer: Vec<_> = FEATURES.iter().filter(|feature| numbers(feature.since) > ours).collect();
+    assert!(newer.is_empty(), "its own devices would never get these: {newer:?}");
 }
