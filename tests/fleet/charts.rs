@@ -37,7 +37,7 @@ parameters:
   password: {targets: [{pointer: settings.password, components: [database]}]}
 ";
 
-/// What wants them.
+/// The file of the deployment that brings charts, or an archive where there is no cluster.
 pub(crate) const ORCHESTRATOR: &str = "deployments/orchestrator.yaml";
 
 /// Name, status and revision of each release.

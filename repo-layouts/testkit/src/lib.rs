@@ -27,7 +27,9 @@ pub mod ssh_key;
 pub mod sshd;
 mod waiting;
 
-pub use programs::{cargo, copy, program, publisher, registry, root, syncer, terminate, text, use_program};
+pub use programs::{
+    cargo, copy, in_namespaces, program, publisher, registry, root, syncer, terminate, text, use_program,
+};
 pub use waiting::comes_within;
 
 /// So many bytes that don't compress, the same ones every time; another series gives others.

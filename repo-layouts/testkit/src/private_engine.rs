@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use crate::{comes_within, terminate};
+use crate::{comes_within, in_namespaces, terminate};
 
 /// For machines under load; it takes half a second.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -62,13 +62,10 @@ impl PrivateEngine {
         self.dir.join("etc")
     }
 
-    /// The same program with the same arguments, where `/etc/docker` is this engine's; the rest of the command is to be said
-    /// anew.
+    /// The same program with the same arguments and variables, where `/etc/docker` is this engine's; the rest of the command is to be
+    /// said anew.
     pub fn beside(&self, command: &Command) -> Command {
-        let mut beside = Command::new("nsenter");
-        beside.arg("--mount").arg("--target").arg(self.dockerd.id().to_string()).arg("--");
-        beside.arg(command.get_program()).args(command.get_args());
-        beside
+        in_namespaces(self.dockerd.id(), &["--mount"], command)
     }
 }
 

@@ -19,6 +19,16 @@ pub fn use_program(name: &str, dir: Option<&Path>) {
     });
 }
 
+/// The same program with the same arguments and variables, in namespaces of a process, as `nsenter` calls them (`--net`); the rest
+/// of the command is to be said anew.
+pub fn in_namespaces(process: u32, which: &[&str], command: &Command) -> Command {
+    let mut inside = Command::new("nsenter");
+    inside.arg("--target").arg(process.to_string()).args(which).arg("--");
+    inside.arg(command.get_program()).args(command.get_args());
+    inside.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    inside
+}
+
 /// The path of a program of the workspace: `fake-docker`, `device-syncer` … The two products are built with the
 /// crash tests' `cut-points`.
 ///

@@ -3,7 +3,7 @@
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 
-use crate::text;
+use crate::{in_namespaces, text};
 
 /// Programs in a network of their own, which reach each other on loopback, in packets as on Ethernet, and nobody else. Some of all
 /// packets get lost, at random, and TCP has to make up for it. It ends when dropped, but for programs that still run there.
@@ -33,12 +33,7 @@ impl LossyLink {
 
     /// The same program with the same arguments and variables, in this network; the rest of the command is to be said anew.
     pub fn inside(&self, command: &Command) -> Command {
-        let mut inside = Command::new("nsenter");
-        inside.arg("--target").arg(self.holder.id().to_string());
-        inside.args(["--user", "--net", "--preserve-credentials", "--"]);
-        inside.arg(command.get_program()).args(command.get_args());
-        inside.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
-        inside
+        in_namespaces(self.holder.id(), &["--user", "--net", "--preserve-credentials"], command)
     }
 
     /// How many packets got lost.

@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use repo_git::Repo;
-use repo_testkit::git;
+use repo_testkit::{git, in_namespaces};
 use rustix::fs::{Mode, OFlags};
 use wfm_git_host::accounts::{Role, Store};
 
@@ -245,12 +245,13 @@ fn all_addresses_of_an_ipv6_network_are_one_stranger() {
     let networks = ["fd00:0:0:1::1", "fd00:0:0:1::2", "fd00:0:0:1::3", "fd00:0:0:2::1"];
     let site = Site::alone_at(&networks, "  limits: {strangersPerAddress: 2}\n");
     let (_, port) = site.address.rsplit_once(':').unwrap();
-    let target = site.pid().to_string();
     // Whoever talks to one of its own addresses does so from the same one.
     let connect = |address: &str| {
         let script = format!("exec 3<>/dev/tcp/{address}/{port} && cat <&3");
-        let inside = ["--target", &target, "--user", "--net", "--preserve-credentials", "bash", "-c", &script];
-        Client(Command::new("nsenter").args(inside).stdin(Stdio::null()).stdout(Stdio::null()).spawn().unwrap())
+        let mut bash = Command::new("bash");
+        let mut inside =
+            in_namespaces(site.pid(), &["--user", "--net", "--preserve-credentials"], bash.args(["-c", &script]));
+        Client(inside.stdin(Stdio::null()).stdout(Stdio::null()).spawn().unwrap())
     };
     let is_closed = |client: &mut Client| {
         let start = Instant::now();
