@@ -48,9 +48,9 @@ impl CoveredCommits {
         self.further.get(device).copied().or(self.all)
     }
 
-    /// The commit of which all devices have everything that have no further one.
-    pub(super) fn of_all(&self) -> Option<CommitId> {
-        self.all
+    /// The commit of which all devices have everything that have no further one, unless it is this one.
+    pub(super) fn before(&self, commit: CommitId) -> Option<CommitId> {
+        self.all.filter(|all| *all != commit)
     }
 
     /// All different commits that devices have.

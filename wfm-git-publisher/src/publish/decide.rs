@@ -33,7 +33,7 @@ pub(super) struct Inputs<'a> {
     /// The ledger's locks: what each tag means for the whole fleet.
     pub(super) locks: &'a Locks,
     pub(super) digests: InputDigests<'a>,
-    /// What devices have by what the fleet said before; absent for a pass that publishes, which reads it from their repositories.
+    /// What devices have by what the fleet said before; absent where each is read from its repository.
     pub(super) since: Option<Since<'a>>,
     /// Whether a tip's own locks count where the ledger was lost; a pass that publishes took them over already.
     pub(super) believes_tips: bool,

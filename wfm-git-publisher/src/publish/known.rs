@@ -15,7 +15,7 @@ use super::serial::KnownNumbers;
 use super::since::{Partly, Since};
 use super::tips::Tips;
 use super::up_to_date::{InputDigests, UpToDate};
-use crate::fleet::{Allowances, Retired};
+use crate::fleet::{Allowances, Device, Retired};
 use crate::plan::{DevicePlan, features};
 use crate::render::{Capabilities, Documents, Facts};
 use crate::repos::{Claim, DESIRED, DeviceRepo, DeviceRepoError, Entry, EntryState, Ledger, Status, Tip};
@@ -25,7 +25,7 @@ use crate::repos::{Claim, DESIRED, DeviceRepo, DeviceRepoError, Entry, EntryStat
 pub(super) enum Known<'a> {
     /// Nothing that it depends on is another than it was when there was nothing left to do, so nothing was read.
     UpToDate(Box<UpToDate>),
-    /// It is compared with what its repository says.
+    /// It is compared with what its repository says, or what the fleet tells of that.
     Read(Box<KnownDevice<'a>>),
 }
 
@@ -79,8 +79,7 @@ impl<'a> Known<'a> {
             if found.inputs == inputs.of(device) {
                 return Some(Self::UpToDate(Box::new(found.clone())));
             }
-            let (tip, partly) = since?.tip(device, found, entry)?;
-            Some(Self::Read(Box::new(KnownDevice::partly(tip, partly, entry))))
+            Self::told(since?, device, found, entry)
         });
         up_to_date.map_or_else(|| Self::read(pass, device, branches, ledger), Ok)
     }
@@ -93,11 +92,16 @@ impl<'a> Known<'a> {
         since: Option<&Since<'a>>,
         ledger: &Ledger,
     ) -> Result<Self, DeviceError> {
-        let told = pass.fleet.device(id).zip(ledger.entry(id)).and_then(|(device, entry)| {
-            let (tip, partly) = since?.tip(device, found, entry)?;
-            Some(Self::Read(Box::new(KnownDevice::partly(tip, partly, entry))))
-        });
+        let told = pass.fleet.device(id).zip(ledger.entry(id));
+        let told = told.and_then(|(device, entry)| Self::told(since?, device, found, entry));
         told.map_or_else(|| Self::read(pass, id, Some(found.tips), ledger), Ok)
+    }
+
+    /// A device whose repository isn't read, because the fleet tells what its tip says of the deployments that are others by now.
+    fn told(since: &Since<'a>, device: &Device, found: &UpToDate, entry: &Entry) -> Option<Self> {
+        let (tip, partly) = since.tip(device, found, entry)?;
+        let (tip, partly, branches) = (Some(tip), Some(partly), Some(found.tips));
+        Some(Self::Read(Box::new(KnownDevice { tip, partly, branches, ..KnownDevice::nothing(Some(entry)) })))
     }
 
     /// The same for a device whose branches stood there, up to date or not.
@@ -149,12 +153,6 @@ impl<'a> KnownDevice<'a> {
             capabilities_from: Ok(None),
             partly: None,
         }
-    }
-
-    /// Of a device whose repository isn't read, because it is known from elsewhere what a part of its tip says.
-    pub(super) fn partly(tip: Tip, partly: Partly<'a>, entry: &Entry) -> Self {
-        let branches = Some(partly.branches);
-        Self { tip: Some(tip), branches, partly: Some(partly), ..Self::nothing(Some(entry)) }
     }
 
     fn read_as_it_is(pass: &Pass<'a>, device: &DeviceId, entry: Option<&Entry>) -> Result<Self, DeviceError> {

@@ -81,7 +81,7 @@ fn decided(
 ) -> Result<Planned, PublishError> {
     let (up_to_date, findings) = (UpToDateIndex::read(home), Findings::read(home));
     let commit = origin.commit;
-    let covered = CoveredCommits::read(home).of_all().filter(|covered| *covered != commit);
+    let covered = CoveredCommits::read(home).before(commit);
     let before = |(source, commit)| Before::read(source, commit, &fleet, (rosters, &ledger.locks), options.threads);
     let before = source.zip(covered).and_then(before);
     let pass = Pass::read_only(home, rosters, &fleet, origin, options.now, (&up_to_date, before.as_ref()));

@@ -180,7 +180,7 @@ impl Publisher {
     /// The fleet as it was when devices had everything, where a rollout lets only few of them have what is another now.
     fn before(&self, source: &FleetRepo, fleet: &Fleet, commit: CommitId, threads: usize) -> Option<Before> {
         let ledger = self.control.ledger();
-        let covered = self.covered.of_all().filter(|covered| *covered != commit && is_in_force(fleet, ledger))?;
+        let covered = self.covered.before(commit).filter(|_| is_in_force(fleet, ledger))?;
         Before::read(source, covered, fleet, (&self.rosters, &ledger.locks), threads)
     }
 

@@ -1,7 +1,7 @@
-//! What is another in the fleet since the commit that devices have everything of, for whoever only shows it.
+//! What is another in the fleet since the commit that devices have everything of, for whoever shows it or holds it back.
 //!
-//! What a device that was up to date then has is what that commit says, byte by byte. So nothing has to be read of its repository
-//! to tell what would be different, and only those deployments are compared that are others by now.
+//! What a device that was up to date then has means what that commit says. So nothing has to be read of its repository to tell what
+//! would be different, and only those deployments are compared that are others by now.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,9 +9,8 @@ use repo_git::CommitId;
 use repo_model::desired::{Desired, Document};
 use repo_model::envelope::{Envelope, EnvelopeDevice, LAYOUT};
 use repo_model::message::Message;
-use repo_model::{DeploymentName, Digest, FileTree};
+use repo_model::{DeploymentName, Digest};
 
-use super::tips::Tips;
 use super::up_to_date::{InputDigests, UpToDate};
 use crate::fleet::{self, Device, Fleet};
 use crate::render::{Capabilities, Facts, Locks, asks, render};
@@ -29,7 +28,8 @@ pub(super) struct Since<'a> {
     before: &'a Before,
     digests: InputDigests<'a>,
     locks: &'a Locks,
-    trust: &'a FileTree,
+    /// The digests of the rosters' files, which every envelope lists.
+    files: BTreeMap<String, Digest>,
 }
 
 /// Which part of its tip is known of a device.
@@ -43,8 +43,6 @@ pub(super) struct Partly<'a> {
     pub(super) present: usize,
     /// The highest number of a rollout that the tip names; 0 if it names none.
     pub(super) rollout: u32,
-    /// Where its branches stand.
-    pub(super) branches: Tips,
     /// When its proof of freshness is renewed, in Unix seconds.
     pub(super) renew_at: i64,
 }
@@ -83,7 +81,8 @@ impl Before {
     /// What devices had then.
     pub(super) fn since<'a>(&'a self, rosters: &'a Rosters, locks: &'a Locks) -> Since<'a> {
         let digests = InputDigests::new(&self.fleet, rosters, locks);
-        Since { before: self, digests, locks, trust: &rosters.files }
+        let files = rosters.files.iter().map(|(path, bytes)| (path.clone(), Digest::of(bytes))).collect();
+        Since { before: self, digests, locks, files }
     }
 }
 
@@ -112,7 +111,7 @@ impl<'a> Since<'a> {
             device: EnvelopeDevice { id: device.id.clone(), status_keys: had.status_keys, retired: false },
             serial: found.serial,
             manifest_version: entry.manifest_version,
-            files: self.trust.iter().map(|(path, bytes)| (path.clone(), Digest::of(bytes))).collect(),
+            files: self.files.clone(),
             policy: had.policy,
             requires: Vec::new(),
             deployments: described,
@@ -120,8 +119,8 @@ impl<'a> Since<'a> {
         let (envelope_digest, manifest_digest) = (found.envelope, Digest::of(&[]));
         let desired = Desired { envelope, envelope_digest, manifest_digest, deployments };
         let tip = Tip { commit: found.tips[0]?, message: Message::default(), desired };
-        let UpToDate { rollout, deployments: present, tips: branches, renew_at, .. } = *found;
-        let partly = Partly { only: changed, inputs, present, rollout, branches, renew_at };
+        let UpToDate { rollout, deployments: present, renew_at, .. } = *found;
+        let partly = Partly { only: changed, inputs, present, rollout, renew_at };
         Some((tip, partly))
     }
 }

@@ -300,6 +300,7 @@ impl<'a> Pass<'a> {
         let holding =
             known.tip.as_ref().map(|tip| Holding { deployments: known.present(), ..Holding::of(&tip.desired) });
         let (before, had) = (known.branches, known.partly.map(|partly| partly.inputs));
+        let had = had.filter(|_| !inputs.holds.of(&decision.device).deployments.is_empty());
         let rollout = decision.released.iter().map(|by| by.rollout).fold(known.rollout(), u32::max);
         let corrected = known.entry.clone().filter(|_| known.corrects_ledger);
         let made = commits::make(self, key, decision, *known).unwrap_or_else(|error| {
