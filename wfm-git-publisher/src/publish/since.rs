@@ -26,6 +26,7 @@ pub(super) struct Before {
 /// The same with what it said of each device, as digests.
 pub(super) struct Since<'a> {
     before: &'a Before,
+    now: &'a Fleet,
     digests: InputDigests<'a>,
     locks: &'a Locks,
     /// The digests of the rosters' files, which every envelope lists.
@@ -79,10 +80,10 @@ impl Before {
     }
 
     /// What devices had then.
-    pub(super) fn since<'a>(&'a self, rosters: &'a Rosters, locks: &'a Locks) -> Since<'a> {
+    pub(super) fn since<'a>(&'a self, now: &'a Fleet, rosters: &'a Rosters, locks: &'a Locks) -> Since<'a> {
         let digests = InputDigests::new(&self.fleet, rosters, locks);
         let files = rosters.files.iter().map(|(path, bytes)| (path.clone(), Digest::of(bytes))).collect();
-        Since { before: self, digests, locks, files }
+        Since { before: self, now, digests, locks, files }
     }
 }
 
@@ -92,7 +93,8 @@ impl<'a> Since<'a> {
     pub(super) fn tip(&self, device: &Device, found: &UpToDate, entry: &Entry) -> Option<(Tip, Partly<'a>)> {
         let Before { fleet, changed } = self.before;
         let inputs = self.digests.of(device);
-        if device.retired.is_some() || !found.is_of(inputs) {
+        let has_same_secrets = fleet.secrets.all_of(&device.id).eq(self.now.secrets.all_of(&device.id));
+        if device.retired.is_some() || !found.is_of(inputs) || !has_same_secrets {
             return None;
         }
         let facts = Facts { capabilities: Capabilities::Unreported, only: Some(changed), ..Facts::default() };

@@ -226,7 +226,7 @@ impl<'a> Pass<'a> {
             trust: &self.rosters.files,
             locks,
             digests: InputDigests::new(self.fleet, self.rosters, locks),
-            since: self.before.map(|before| before.since(self.rosters, locks)),
+            since: self.before.map(|before| before.since(self.fleet, self.rosters, locks)),
             believes_tips: !self.publishes(),
             unresolved,
             allowed: self.allowed,

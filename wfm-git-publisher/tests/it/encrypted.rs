@@ -113,6 +113,30 @@ fn a_secret_is_given_to_whoever_needs_it_and_cannot_read_it_and_rotated_for_all(
     assert!(!String::from_utf8_lossy(&objects).contains("canary-"), "a value is in an object");
 }
 
+/// What a deployment says of its parameters is the same then.
+#[test]
+fn a_rotated_secret_is_planned_and_published_by_the_program_that_noted_what_devices_have() {
+    for rollout in ["none", "{waves: [1, 1], bake: 60s}"] {
+        let lab = lab();
+        lab.write("fleet.yaml", format!("{}rollout: {rollout}\n", lab.read("fleet.yaml")));
+        lab.commit();
+        secret(&lab, &["set", "hello-token"], b"canary").good();
+        lab.publish_all();
+        assert_eq!(lab.run(&["publish"]).code, Some(0));
+        let serials = || ["press-01", "packer-01"].map(|device| lab.serial(device));
+        let before = serials();
+        secret(&lab, &["rotate", "hello-token"], b"canary of the next day").good();
+        let planned = lab.run(&["plan"]);
+        assert!(
+            planned.code == Some(3) && planned.out.contains("token: encrypted value"),
+            "{rollout}: {}",
+            planned.out
+        );
+        assert_eq!(lab.run(&["publish"]).code, Some(0));
+        assert_ne!(serials(), before, "{rollout}");
+    }
+}
+
 #[test]
 fn what_can_not_be_given_is_refused_and_never_repeated() {
     let lab = lab();
