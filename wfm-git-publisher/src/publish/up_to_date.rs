@@ -9,7 +9,7 @@
 //! without), and what tells that nobody touched the branches since (66 ms without).
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
+use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
 use std::time::Duration;
 
@@ -127,7 +127,8 @@ impl UpToDateIndex {
 
     /// Where a device's branches stand, which isn't read where nobody touched them.
     pub(super) fn tips(&self, home: &Home, device: &DeviceId) -> Option<Tips> {
-        let known = self.devices.get(device).filter(|found| found.check_untouched(home, device));
+        let is_untouched = |stamps| stamps == BranchStamps::of(&home.device(device), BRANCHES);
+        let known = self.devices.get(device).filter(|found| found.stamps.is_some_and(is_untouched));
         known.map(|found| found.tips).or_else(|| tips(home, device))
     }
 
@@ -148,9 +149,12 @@ impl UpToDateIndex {
     fn check_untouched(&mut self, home: &Home, threads: usize) -> bool {
         // Of the files, whose times are those of this machine.
         let now = Timestamp::now().as_second();
-        let stamps = |(device, known): (&DeviceId, &UpToDate)| match known.check_untouched(home, device) {
-            true => Some(known.stamps),
-            false => {
+        let Ok(devices) = File::open(home.devices()) else { return false };
+        let now_stamped =
+            |device: &DeviceId| BranchStamps::below(&devices, Home::device_name(device).as_ref(), BRANCHES);
+        let stamps = |(device, known): (&DeviceId, &UpToDate)| match known.stamps {
+            Some(stamps) if stamps == now_stamped(device) => Some(known.stamps),
+            _ => {
                 let found = stamped_branches(&home.device(device), BRANCHES, now).ok();
                 found.filter(|(tips, _)| *tips == known.tips).map(|(_, stamps)| stamps)
             }
@@ -313,11 +317,6 @@ impl UpToDate {
     /// Whether its tip is what the fleet said by these inputs.
     pub(super) fn is_of(&self, inputs: Digest) -> bool {
         if self.held.is_empty() { self.inputs == inputs } else { self.had == Some(inputs) }
-    }
-
-    /// Whether it is known that nobody touched the device's branches; nothing is read for that.
-    fn check_untouched(&self, home: &Home, device: &DeviceId) -> bool {
-        self.stamps.is_some_and(|stamps| stamps == BranchStamps::of(&home.device(device), BRANCHES))
     }
 
     /// Whether the ledger says the same of the device.

@@ -170,7 +170,12 @@ impl Home {
 
     /// The repository of a device.
     pub fn device(&self, device: &DeviceId) -> PathBuf {
-        self.devices().join(format!("{}.git", device.repository_name()))
+        self.devices().join(Self::device_name(device))
+    }
+
+    /// Its name among those of all devices.
+    pub fn device_name(device: &DeviceId) -> String {
+        format!("{}.git", device.repository_name())
     }
 
     /// The join file of a device.

@@ -1,6 +1,7 @@
 //! What was read of each device's repository, so that one of which no branch moved isn't opened again.
 
 use std::collections::BTreeSet;
+use std::fs::File;
 use std::sync::{Mutex, PoisonError, mpsc};
 use std::thread;
 use std::time::Duration;
@@ -25,6 +26,8 @@ pub(super) struct Index<'a> {
     home: &'a Home,
     rosters: &'a Rosters,
     now: Timestamp,
+    /// Where the repositories are, open; absent where that can't be.
+    devices: Option<File>,
     lines: Lines<'a>,
     /// The lines of what was read anew.
     anew: Mutex<Vec<String>>,
@@ -39,7 +42,8 @@ impl<'a> Index<'a> {
     pub(super) fn open(home: &'a Home, rosters: &'a Rosters, text: &'a str, threads: usize, now: Timestamp) -> Self {
         let basis = Digest::of(format!("{} {} {:?}", program(), rosters.fleet(), rosters.files).as_bytes());
         let lines = Lines::open(home.status_index(), basis, text, threads);
-        Self { home, rosters, now, lines, anew: Mutex::default() }
+        let devices = File::open(home.devices()).ok();
+        Self { home, rosters, now, devices, lines, anew: Mutex::default() }
     }
 
     /// What a device's repository says, which is read where a branch of it moved.
@@ -47,7 +51,8 @@ impl<'a> Index<'a> {
         let path = self.home.device(device);
         if let Some((stamps, at, evidence)) = self.lines.get::<Read<Evidence>>(device.as_str()) {
             // A clock that was set back may lead to other doubts.
-            if at <= self.now.as_second() && stamps == BranchStamps::of(&path, BRANCHES) {
+            let stood = |devices| BranchStamps::below(devices, Home::device_name(device).as_ref(), BRANCHES);
+            if at <= self.now.as_second() && self.devices.as_ref().is_some_and(|devices| stamps == stood(devices)) {
                 return evidence;
             }
         }

@@ -1,9 +1,10 @@
 //! Telling that a file was changed, without reading it.
 
-use std::fs;
-use std::os::unix::fs::MetadataExt;
+use std::os::fd::AsFd;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
+
+use rustix::fs::{AtFlags, CWD, statat};
 
 /// A file system may give two changes within this time the same stamp: kernels take its time from a coarse clock, of up
 /// to 10 ms.
@@ -21,8 +22,14 @@ pub struct Stamp {
 impl Stamp {
     /// Of what is there now, symbolic links followed; `None` if nothing is, or it can't be found out.
     pub fn of(path: &Path) -> Option<Self> {
-        let meta = fs::metadata(path).ok()?;
-        Some(Self { inode: meta.ino(), size: meta.size(), changed: (meta.ctime(), meta.ctime_nsec()) })
+        Self::below(CWD, path)
+    }
+
+    /// The same of a path that begins at an open directory.
+    pub(crate) fn below(directory: impl AsFd, path: &Path) -> Option<Self> {
+        let found = statat(directory, path, AtFlags::empty()).ok()?;
+        let changed = (found.st_ctime, i64::try_from(found.st_ctime_nsec).unwrap_or(0));
+        Some(Self { inode: found.st_ino, size: u64::try_from(found.st_size).unwrap_or(0), changed })
     }
 
     /// When contents, owner or permissions were changed last (`ctime`); 1970 for anything before.

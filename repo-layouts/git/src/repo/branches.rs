@@ -1,9 +1,11 @@
 //! Where branches stand, without opening the repository: for thousands of them at once.
 
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 
 use repo_model::Digest;
 use repo_model::branch::ref_name;
+use rustix::fs::CWD;
 use serde::{Deserialize, Serialize};
 
 use super::plain::plain;
@@ -31,7 +33,12 @@ pub struct BranchStamps(Digest);
 impl BranchStamps {
     /// Those of branches of the bare repository at `path`.
     pub fn of<const N: usize>(path: &Path, names: [impl AsRef<str>; N]) -> Self {
-        Self::put_together(&stamps(path, &names))
+        Self::below(CWD, path, names)
+    }
+
+    /// The same where `path` begins at an open directory: to find thousands by a shorter way takes less time.
+    pub fn below<const N: usize>(directory: impl AsFd, path: &Path, names: [impl AsRef<str>; N]) -> Self {
+        Self::put_together(&stamps(directory.as_fd(), path, &names))
     }
 
     fn put_together(stamps: &[Option<Stamp>]) -> Self {
@@ -40,11 +47,12 @@ impl BranchStamps {
     }
 }
 
-fn stamps(path: &Path, names: &[impl AsRef<str>]) -> Vec<Option<Stamp>> {
+fn stamps(directory: BorrowedFd<'_>, path: &Path, names: &[impl AsRef<str>]) -> Vec<Option<Stamp>> {
     let heads = path.join("refs/heads");
-    let mut stamps: Vec<_> = names.iter().map(|name| Stamp::of(&heads.join(name.as_ref()))).collect();
+    let stamp = |path: &Path| Stamp::below(directory, path);
+    let mut stamps: Vec<_> = names.iter().map(|name| stamp(&heads.join(name.as_ref()))).collect();
     if stamps.contains(&None) {
-        stamps.push(Stamp::of(&path.join("packed-refs")));
+        stamps.push(stamp(&path.join("packed-refs")));
     }
     stamps
 }
@@ -57,7 +65,7 @@ pub fn stamped_branches<const N: usize>(
     now: i64,
 ) -> Result<([Option<CommitId>; N], Option<BranchStamps>), BranchesError> {
     // Before they are read: what is touched in between has another stamp next time.
-    let stamps = stamps(path, &names);
+    let stamps = stamps(CWD, path, &names);
     let (mut found, mut told) = ([None; N], stamps.iter().flatten().all(|stamp| stamp.shows_changes_from(now)));
     for ((tip, name), stamp) in found.iter_mut().zip(names).zip(&stamps) {
         let name = ref_name(name);
