@@ -24,7 +24,7 @@ pub(crate) fn write_pack<E: From<io::Error>>(
     let mut writer = PackWriter::new(BufWriter::new(file), count)?;
     fill(&mut writer)?;
     let (_, finished) = writer.finish()?;
-    install(pack_dir, &pack, &finished)?;
+    install(pack_dir, pack, &finished)?;
     Ok(finished.checksum.to_string())
 }
 
@@ -33,13 +33,15 @@ pub(crate) fn store_pack(pack_dir: &Path, bytes: &[u8], finished: &FinishedPack)
     create_dir_all(pack_dir, 0o755)?;
     let (pack, mut file) = Temp::file(pack_dir, PACK_MODE)?;
     file.write_all(bytes)?;
-    install(pack_dir, &pack, finished)
+    install(pack_dir, pack, finished)
 }
 
-fn install(pack_dir: &Path, pack: &Temp, finished: &FinishedPack) -> io::Result<()> {
+fn install(pack_dir: &Path, pack: Temp, finished: &FinishedPack) -> io::Result<()> {
     let (index, mut file) = Temp::file(pack_dir, PACK_MODE)?;
     file.write_all(&finished.index()?)?;
-    install_pack(pack_dir, &pack.0, &index.0, &finished.checksum.to_string())
+    install_pack(pack_dir, &pack.0, &index.0, &finished.checksum.to_string())?;
+    [pack, index].into_iter().for_each(Temp::moved);
+    Ok(())
 }
 
 /// Syncs a pack and its index and moves them into `objects/pack`. The index goes last: it is what makes readers look.

@@ -139,8 +139,9 @@ impl Repo {
 
 /// All packs but those with a `.keep` file, which a stock Git's `receive-pack` makes until its refs have moved.
 pub(super) fn packs(pack_dir: &Path) -> io::Result<Vec<PathBuf>> {
-    let packs = files(pack_dir)?.into_iter();
-    Ok(packs.filter(|path| has_extension(path, "pack") && !path.with_extension("keep").exists()).collect())
+    let (kept, others): (Vec<_>, Vec<_>) = files(pack_dir)?.into_iter().partition(|path| has_extension(path, "keep"));
+    let packs = others.into_iter().filter(|path| has_extension(path, "pack"));
+    Ok(packs.filter(|path| !kept.contains(&path.with_extension("keep"))).collect())
 }
 
 /// All objects that aren't in packs.
