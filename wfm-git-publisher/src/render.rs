@@ -153,8 +153,8 @@ pub fn render_with<'a>(
     };
     // Whoever retires a device means all of it.
     let facts = Facts { held: facts.held.filter(|_| device.retired.is_none()), ..facts };
-    let is_asked = |deployment: &&Deployment| facts.only.is_none_or(|only| only.contains(&deployment.id));
-    for deployment in fleet.meant_for(device).filter(is_asked) {
+    let asked = fleet.deployments.values().filter(|one| facts.only.is_none_or(|only| only.contains(&one.id)));
+    for deployment in asked.filter(|one| one.is_for(device)).map(|one| one.on(device)) {
         let id = DeploymentId::derive(fleet.settings.id, &deployment.id, &device.id);
         if profiles::asks(deployment) {
             rendered.by_capabilities.insert(deployment.id.clone());

@@ -11,7 +11,7 @@ use super::decide::{DeviceDecision, NewState, Step};
 use super::error::DeviceError;
 use super::freshness::{FRESH_FOR, can_be_now, is_fresh};
 use super::holds::ReleasedBy;
-use super::known::KnownDevice;
+use super::known::{KnownDevice, Unread};
 use super::message;
 use super::outcome::Done;
 use super::pass::Pass;
@@ -123,9 +123,17 @@ fn draft(
     let author = pass.origin.author(sole);
     let parent = known.tip.as_ref().map(|tip| tip.commit);
     let repo = known.repo.as_ref();
-    let mut prepared = match repo.zip(parent) {
-        Some((repo, tip)) => repo.prepare(tip)?,
-        None => Prepared::default(),
+    let (mut prepared, [had_bundle, had_fresh]) = match (repo, known.unread) {
+        (Some(repo), _) => {
+            let prepared = parent.map(|tip| repo.prepare(tip)).transpose()?.unwrap_or_default();
+            let tip = |branch: Branch| repo.tip(branch.as_str());
+            (prepared, [tip(Branch::Bundle)?, tip(Branch::Freshness)?])
+        }
+        (None, Some(Unread { mut files, tips })) => {
+            files.retain(|path, bytes| assembled.tree.get(path) == Some(bytes));
+            (Prepared::upon_files(&files).map_err(DeviceRepoError::from)?, tips)
+        }
+        (None, None) => <_>::default(),
     };
     let mut make = |files: &FileTree, parents, author, text| {
         prepared.commit(&pass.spec(files, parents, author, text), Some(key)).map_err(DeviceRepoError::from)
@@ -136,11 +144,10 @@ fn draft(
     let proof = proof(pass, &plan.device, desired, envelope, serial);
     let fresh = make(&proof.files, Vec::new(), publisher(), proof.message)?;
     let pack = prepared.pack().map_err(DeviceRepoError::from)?;
-    let tip = |branch| repo.map_or(Ok(None), |repo| repo.tip(branch));
     let moves = vec![
-        BranchMove { branch: Branch::Bundle.as_str(), from: tip(Branch::Bundle.as_str())?, to: bundle },
+        BranchMove { branch: Branch::Bundle.as_str(), from: had_bundle, to: bundle },
         BranchMove { branch: DESIRED, from: known.foreign.or(parent), to: desired },
-        BranchMove { branch: Branch::Freshness.as_str(), from: tip(Branch::Freshness.as_str())?, to: fresh },
+        BranchMove { branch: Branch::Freshness.as_str(), from: had_fresh, to: fresh },
     ];
     Ok(Draft {
         device: plan.device.clone(),

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use repo_git::CommitId;
 use repo_model::margo::State;
 use repo_model::report::Adopted;
-use repo_model::{DeploymentId, DeploymentName, DeviceId, Trailer};
+use repo_model::{DeploymentId, DeploymentName, DeviceId, FileTree, Trailer};
 
 use super::error::DeviceError;
 use super::message::rollout_number;
@@ -58,6 +58,17 @@ pub(super) struct KnownDevice<'a> {
     pub(super) capabilities_from: Result<Option<i64>, DeviceRepoError>,
     /// What its tip says of it is only this part; absent if it is all.
     pub(super) partly: Option<Partly<'a>>,
+    /// What is published upon a tip that wasn't read needs to know of it.
+    pub(super) unread: Option<Unread>,
+}
+
+/// What is known of a repository that wasn't opened.
+#[derive(Debug)]
+pub(super) struct Unread {
+    /// The files of the tip.
+    pub(super) files: FileTree,
+    /// Where `bundle` and `freshness` stand.
+    pub(super) tips: [Option<CommitId>; 2],
 }
 
 impl<'a> Known<'a> {
@@ -152,6 +163,7 @@ impl<'a> KnownDevice<'a> {
             has_commit: false,
             capabilities_from: Ok(None),
             partly: None,
+            unread: None,
         }
     }
 
@@ -202,6 +214,7 @@ impl<'a> KnownDevice<'a> {
             has_commit,
             capabilities_from,
             partly: None,
+            unread: None,
         })
     }
 

@@ -20,7 +20,7 @@ use super::outcome::Outcome;
 use super::pass::Pass;
 use super::retired;
 use super::rollout_progress::RolloutProgress;
-use super::rollouts::{Looked, is_in_force};
+use super::rollouts::Looked;
 use super::since::Before;
 use super::ssh_keys;
 use super::steps::Ran;
@@ -177,10 +177,10 @@ impl Publisher {
         Ok(outcome)
     }
 
-    /// The fleet as it was when devices had everything, where a rollout lets only few of them have what is another now.
+    /// The fleet as it was when devices had everything.
     fn before(&self, source: &FleetRepo, fleet: &Fleet, commit: CommitId, threads: usize) -> Option<Before> {
         let ledger = self.control.ledger();
-        let covered = self.covered.before(commit).filter(|_| is_in_force(fleet, ledger))?;
+        let covered = self.covered.before(commit)?;
         Before::read(source, covered, fleet, (&self.rosters, &ledger.locks), threads)
     }
 

@@ -32,7 +32,7 @@ pub(super) struct Looked {
 }
 
 /// Whether anything is, or could be, held back.
-pub(super) fn is_in_force(fleet: &Fleet, ledger: &Ledger) -> bool {
+fn is_in_force(fleet: &Fleet, ledger: &Ledger) -> bool {
     let is_waves = |rule: &RolloutRule| matches!(rule, RolloutRule::Waves(_));
     let rules = fleet.settings.rollout.iter().chain(fleet.deployments.values().filter_map(|one| one.rollout.as_ref()));
     let is_many = fleet.settings.rollout.is_none() && fleet.devices.len() > MAX_AT_ONCE;

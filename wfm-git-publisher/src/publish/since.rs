@@ -1,7 +1,8 @@
-//! What is another in the fleet since the commit that devices have everything of, for whoever shows it or holds it back.
+//! What is another in the fleet since the commit that devices have everything of.
 //!
 //! What a device that was up to date then has means what that commit says. So nothing has to be read of its repository to tell what
-//! would be different, and only those deployments are compared that are others by now.
+//! would be different, and only those deployments are compared that are others by now. Whoever publishes has it proven, to the
+//! byte, by the digest of the envelope.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,10 +10,11 @@ use repo_git::CommitId;
 use repo_model::desired::{Desired, Document};
 use repo_model::envelope::{Envelope, EnvelopeDevice, LAYOUT};
 use repo_model::message::Message;
-use repo_model::{DeploymentName, Digest};
+use repo_model::{DeploymentName, Digest, FileTree};
 
 use super::up_to_date::{InputDigests, UpToDate};
 use crate::fleet::{self, Device, Fleet};
+use crate::plan::{DevicePlan, Numbers, Target};
 use crate::render::{Capabilities, Facts, Locks, asks, render};
 use crate::repos::{Entry, FleetRepo, Rosters, Tip};
 
@@ -21,6 +23,8 @@ pub(super) struct Before {
     fleet: Fleet,
     /// The deployments that are others by now, came or went.
     changed: BTreeSet<DeploymentName>,
+    /// All others.
+    unchanged: BTreeSet<DeploymentName>,
 }
 
 /// The same with what it said of each device, as digests.
@@ -71,7 +75,8 @@ impl Before {
         let mut others = all().filter(|one| changed.contains(&one.id));
         let is_enough =
             others.all(|one| one.depends_on.is_empty() && !waited_for.contains(&one.id) && !one.versions().any(asks));
-        is_enough.then_some(Self { fleet, changed })
+        let unchanged = now.deployments.keys().filter(|name| !changed.contains(*name)).cloned().collect();
+        is_enough.then_some(Self { fleet, changed, unchanged })
     }
 
     /// Whether it tells all that devices had of these deployments.
@@ -91,7 +96,7 @@ impl<'a> Since<'a> {
     /// What the tip of a device that was up to date says of the deployments that are others by now. `None` if the fleet doesn't
     /// tell that.
     pub(super) fn tip(&self, device: &Device, found: &UpToDate, entry: &Entry) -> Option<(Tip, Partly<'a>)> {
-        let Before { fleet, changed } = self.before;
+        let Before { fleet, changed, .. } = self.before;
         let inputs = self.digests.of(device);
         let has_same_secrets = fleet.secrets.all_of(&device.id).eq(self.now.secrets.all_of(&device.id));
         if device.retired.is_some() || !found.is_of(inputs) || !has_same_secrets {
@@ -124,5 +129,34 @@ impl<'a> Since<'a> {
         let UpToDate { rollout, deployments: present, renew_at, .. } = *found;
         let partly = Partly { only: changed, inputs, present, rollout, renew_at };
         Some((tip, partly))
+    }
+
+    /// Makes a plan of what is another at such a device one of all that it gets, and finds the files of its tip. `None` unless the
+    /// digest of the tip's envelope proves that these are its files, byte for byte.
+    pub(super) fn complete(
+        &self,
+        device: &Device,
+        tip: &mut Tip,
+        plan: &mut DevicePlan,
+        rosters: &FileTree,
+    ) -> Option<FileTree> {
+        let only = Some(&self.before.unchanged);
+        let facts = Facts { capabilities: Capabilities::Unreported, only, ..Facts::default() };
+        let (mut documents, mut deployments) = (BTreeMap::new(), BTreeMap::new());
+        for (id, one) in render(self.now, device, facts, self.locks).deployments {
+            documents.insert(id, one.document.to_yaml());
+            deployments.insert(id, one.envelope);
+        }
+        plan.target.documents.extend(documents.clone());
+        plan.target.deployments.extend(deployments.clone());
+        let Desired { envelope, envelope_digest, manifest_digest, deployments: changed } = &mut tip.desired;
+        documents.extend(changed.iter().map(|(id, document)| (*id, document.bytes.clone())));
+        deployments.extend(envelope.deployments.clone());
+        let (policy, status_keys) = (envelope.policy.clone(), envelope.device.status_keys.clone());
+        let had = Target { documents, deployments, policy, status_keys, retired: false, new_manifest: false };
+        let numbers = Numbers { serial: envelope.serial, manifest_version: envelope.manifest_version };
+        let had = had.assemble(envelope.fleet, &device.id, numbers, rosters);
+        *manifest_digest = had.manifest_digest;
+        (had.envelope_digest == *envelope_digest).then_some(had.tree)
     }
 }

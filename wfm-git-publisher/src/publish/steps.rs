@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use repo_git::SigningKey;
 use repo_git::durable::{FileError, Group};
 use repo_model::problem::Problems;
-use repo_model::{DeviceId, Trailer};
+use repo_model::{Branch, DeviceId, Trailer};
 
 use super::clock;
 use super::commits::{self, Draft, Holding, Made, Written};
@@ -15,7 +15,7 @@ use super::error::{DeviceError, PublishError};
 use super::findings;
 use super::fleet_at::undeclared;
 use super::holds::{Holds, NOTHING_HELD};
-use super::known::Known;
+use super::known::{Known, KnownDevice, Unread};
 use super::locks::{self, ResolveError, Resolving};
 use super::options::{Options, Work};
 use super::outcome::{Done, Results};
@@ -28,7 +28,7 @@ use crate::fleet::{Broken, Retired};
 use crate::parallel;
 use crate::plan::{Blocked, Guarded};
 use crate::render::{Artifact, Documents, Facts, Locks, merged};
-use crate::repos::{Charts, Control, ControlError, Entry, EntryState, HomeError, Ledger};
+use crate::repos::{Charts, Control, ControlError, DeviceRepo, Entry, EntryState, HomeError, Ledger};
 
 /// What came of one round of a pass.
 pub(super) struct Ran {
@@ -78,10 +78,9 @@ pub(super) fn decide_all<'a, T: Send>(
         });
         let (mut decision, known) = match known {
             Ok(Known::Read(mut known)) if known.partly.is_some() => {
-                let decision = decide(inputs, &device, &mut known, guard);
-                // Whoever publishes writes only what it read.
-                let is_kept = matches!(decision.step, Ok(Step::Keep));
-                match known.is_enough_for(decision.plan.as_deref()) && (is_kept || !pass.publishes()) {
+                let mut decision = decide(inputs, &device, &mut known, guard);
+                let is_told = known.is_enough_for(decision.plan.as_deref());
+                match is_told && (!pass.publishes() || is_known(pass, inputs, &mut decision, &mut known)) {
                     true => (decision, Some(Known::Read(known))),
                     false => decide_known(inputs, &device, Known::read(pass, &device, known.branches, ledger), guard),
                 }
@@ -110,6 +109,26 @@ pub(super) fn decide_all<'a, T: Send>(
         }
     }
     (FleetPlan { devices }, made)
+}
+
+/// Whether all is known that is written by a decision about a device whose repository wasn't read; its plan is completed.
+fn is_known(
+    pass: &Pass<'_>,
+    inputs: &Inputs<'_>,
+    DeviceDecision { device, step, plan, .. }: &mut DeviceDecision,
+    known: &mut KnownDevice<'_>,
+) -> bool {
+    match (step, plan) {
+        (Ok(Step::Keep), _) => true,
+        (Ok(Step::Publish(_)), Some(plan)) => {
+            let all = inputs.fleet.device(device).zip(inputs.since.as_ref()).zip(known.tip.as_mut());
+            let files = all.and_then(|((device, since), tip)| since.complete(device, tip, plan, &pass.rosters.files));
+            let tips = DeviceRepo::glance(pass.home, device, [Branch::Bundle, Branch::Freshness]);
+            known.unread = files.zip(tips).map(|(files, tips)| Unread { files, tips });
+            known.unread.is_some()
+        }
+        _ => false,
+    }
 }
 
 /// Decides for one device, whatever is known of it.
@@ -300,17 +319,17 @@ impl<'a> Pass<'a> {
         let holding =
             known.tip.as_ref().map(|tip| Holding { deployments: known.present(), ..Holding::of(&tip.desired) });
         let (before, had) = (known.branches, known.partly.map(|partly| partly.inputs));
-        let had = had.filter(|_| !inputs.holds.of(&decision.device).deployments.is_empty());
         let rollout = decision.released.iter().map(|by| by.rollout).fold(known.rollout(), u32::max);
         let corrected = known.entry.clone().filter(|_| known.corrects_ledger);
         let made = commits::make(self, key, decision, *known).unwrap_or_else(|error| {
             decision.step = Err(error);
             None
         });
-        let holding = match &made {
-            Some(Made::Draft(draft)) => Some(draft.holding),
-            _ => holding,
+        let (holding, had) = match &made {
+            Some(Made::Draft(draft)) => (Some(draft.holding), None),
+            _ => (holding, had),
         };
+        let had = had.filter(|_| !inputs.holds.of(&decision.device).deployments.is_empty());
         let device = self.fleet.devices.get(&decision.device).filter(|_| decision.is_complete);
         // The next pass finds that nothing more is published for it.
         let device = device.filter(|device| !device.retired.is_some_and(Retired::is_unheard));

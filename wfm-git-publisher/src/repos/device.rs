@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use repo_git::repo::{Bare, Pack, Prepared, RenewError};
+use repo_git::repo::{Bare, Pack, Prepared, RenewError, branches};
 use repo_git::{
     BatchError, Commit, CommitId, ConsolidateError, Expected, LockError, OpenError, ReadError, RecoverError, RefError,
     RefMove, Repo, RepoLock, SignatureError, TreeError, TreeLimits,
@@ -133,6 +133,12 @@ impl DeviceRepo {
     pub fn create(home: &Home, fleet: FleetId, device: &DeviceId) -> Result<Self, DeviceRepoError> {
         let repo = Repo::create(&home.device(device), DESIRED)?;
         Ok(Self { repo, fleet, device: device.clone() })
+    }
+
+    /// Where branches stand, without opening the repository; `None` if that can't be read, or it is seen at once that packs are missing.
+    pub fn glance<const N: usize>(home: &Home, device: &DeviceId, names: [Branch; N]) -> Option<[Option<CommitId>; N]> {
+        let path = home.device(device);
+        branches(&path, names.map(Branch::as_str)).ok().filter(|_| Bare::has_its_packs(&path))
     }
 
     /// Where a branch stands; `None` if there is none.

@@ -23,6 +23,9 @@ const BRANCHES: [&str; 6] = [
     Branch::Site.as_str(),
 ];
 
+/// What becomes of a damaged repository, for whoever finds it so.
+const BY_PUBLISH: &str = "`publish` makes it anew, at the latest when it renews its proof of freshness";
+
 /// What became of a damaged repository.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Repaired {
@@ -57,7 +60,7 @@ impl DeviceRepoError {
     /// What `status` says of it.
     pub fn status_text(&self) -> String {
         match self.is_damage() {
-            true => format!("its repository is damaged, and `publish` makes it anew: {}", error_chain(self)),
+            true => format!("its repository is damaged; {BY_PUBLISH}: {}", error_chain(self)),
             false => self.to_string(),
         }
     }

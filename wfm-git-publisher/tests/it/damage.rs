@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use repo_testkit::faults::damage::{Harm, all_harms, flip_object};
 use repo_testkit::git;
+use wfm_git_publisher::publish::Outcome;
 
 use crate::remote;
 use crate::restore::{adopted_by, report_at};
@@ -40,8 +41,15 @@ fn known(ran: &Ran, what: &str) {
     assert!(matches!(ran.code, Some(0 | 1 | 3)) && !ran.err.contains("panicked"), "{what}: {}{}", ran.out, ran.err);
 }
 
-fn warnings(outcome: &wfm_git_publisher::publish::Outcome) -> Vec<String> {
+fn warnings(outcome: &Outcome) -> Vec<String> {
     outcome.problems.iter().map(ToString::to_string).filter(|text| text.contains("was damaged")).collect()
+}
+
+/// Publishes when proofs of freshness are renewed, which opens every repository.
+fn publish_half_a_day_later(lab: &Lab) -> Outcome {
+    let outcome = lab.publish_at(*BEGIN + 13 * 3600);
+    assert!(outcome.is_complete(), "{outcome:?}");
+    outcome
 }
 
 fn is_whole(repository: &Path) -> bool {
@@ -135,13 +143,15 @@ fn a_damaged_device_repository_is_reported_and_rebuilt_and_its_neighbour_notices
         greet(&lab, "three");
         let outcome = lab.publish();
         assert!(outcome.is_complete(), "{what}: {outcome:?}");
+        let later = publish_half_a_day_later(&lab);
         let aside = lab.repo("press-01").with_extension("damaged");
-        assert_eq!(warnings(&outcome).len(), usize::from(aside.exists()), "{what}: {outcome:?}");
+        let warned = warnings(&outcome).len() + warnings(&later).len();
+        assert_eq!(warned, usize::from(aside.exists()), "{what}: {outcome:?} {later:?}");
         mended += usize::from(aside.exists());
         assert!(lab.serial("press-01") >= 4, "{what}");
         assert!(lab.documents("press-01")["hello"].contains("three"), "{what}");
         assert_eq!(lab.serial("packer-01"), 4, "{what}");
-        assert_eq!(warnings(&lab.publish()), Vec::<String>::new(), "{what}");
+        assert_eq!(warnings(&publish_half_a_day_later(&lab)), Vec::<String>::new(), "{what}");
     }
     assert!(mended > 10, "{mended}");
 }
@@ -154,6 +164,7 @@ fn what_the_site_said_outlives_a_damaged_repository() {
     flip_object(&repository, "status");
     greet(&lab, "three");
     assert!(lab.publish().is_complete());
+    publish_half_a_day_later(&lab);
     assert!(repository.with_extension("damaged").exists(), "it was made anew");
     assert_eq!(lab.tip("press-01", "site"), Some(list));
 }
@@ -167,7 +178,7 @@ fn a_bit_in_what_a_device_shall_run_is_shown_and_continued() {
     let plan = lab.run(&["plan"]).failed(1);
     assert!(plan.contains("press-01") && plan.contains("hint: `publish` sets it aside"), "{plan}");
     let shown = lab.run(&["status"]);
-    assert!(shown.out.contains("its repository is damaged, and `publish` makes it anew"), "{}{}", shown.out, shown.err);
+    assert!(shown.out.contains("its repository is damaged; `publish` makes it anew"), "{}{}", shown.out, shown.err);
     let outcome = lab.publish_all();
     assert!(warnings(&outcome)[0].contains("which isn't all of `desired`"), "{outcome:?}");
     assert_eq!((lab.serial("press-01"), lab.trailer("press-01", Trailer::Continues)), (4, lost));
@@ -181,7 +192,8 @@ fn what_a_device_said_is_not_made_up() {
     let lab = grown();
     flip_object(&lab.repo("press-01"), "status");
     greet(&lab, "three");
-    let outcome = lab.publish_all();
+    lab.publish_all();
+    let outcome = publish_half_a_day_later(&lab);
     assert!(warnings(&outcome)[0].contains("which isn't all of `status`"), "{outcome:?}");
     assert_eq!(lab.tip("press-01", "status"), None);
     assert_eq!(lab.serial("press-01"), 4);

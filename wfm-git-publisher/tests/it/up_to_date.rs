@@ -3,6 +3,7 @@
 
 use std::fs;
 
+use repo_testkit::faults::damage::flip_object;
 use repo_testkit::git::git;
 use wfm_git_publisher::publish::Done;
 
@@ -63,7 +64,7 @@ fn whatever_a_device_depends_on_is_noticed() {
     type Change = fn(&Lab);
     let changes: [(&str, Change); 7] = [
         ("a deployment", |lab| lab.edit("deployments/hello.yaml", "hello from the press", "servus")),
-        ("its application", |lab| lab.edit("applications/hello/1.0.0/margo.yaml", "value: hello", "value: hallo")),
+        ("its application", |lab| lab.edit("applications/hello/1.0.0/margo.yaml", "timeout: 2m0s", "timeout: 3m0s")),
         ("the fleet", |lab| lab.edit("fleet.yaml", "policy:", "data: {shift: 2}\npolicy:")),
         ("its own file", |lab| lab.edit("devices/press-02.yaml", "statusKeys:", "suspended: true\nstatusKeys:")),
         ("what it reports", |lab| drop(git(&lab.repo("press-02"), &["update-ref", "refs/heads/status", "desired"]))),
@@ -222,45 +223,52 @@ fn a_plan_of_devices_that_are_up_to_date_says_the_same_as_one_that_opens_them() 
     assert_eq!((&known, unchanged(&known.0)), (&opened, 2));
 }
 
+type Change = fn(&Lab);
+
+/// Adds a line to a deployment.
+fn add(lab: &Lab, line: &str) {
+    lab.edit("deployments/second.yaml", "targets:", &format!("{line}\ntargets:"));
+}
+
+/// Changes of which the fleet tells what devices had before.
+const TOLD: [(&str, Change); 7] = [
+    ("a value", |lab| lab.edit("deployments/hello.yaml", "hello from the press", "servus")),
+    ("what is said elsewhere, too", |lab| {
+        lab.edit("applications/hello/1.0.0/margo.yaml", "value: hello", "value: hallo")
+    }),
+    ("one that comes", |lab| {
+        lab.write("deployments/third.yaml", SECOND.replace("id: second", "id: third"));
+    }),
+    ("one that goes, as far as a guard lets it", |lab| {
+        fs::remove_file(lab.fleet.join("deployments/second.yaml")).unwrap();
+    }),
+    ("its devices", |lab| lab.edit("deployments/second.yaml", "[press-01]", "[press-02]")),
+    ("a restart", |lab| add(lab, "restart: 1")),
+    ("several", |lab| {
+        lab.edit("deployments/hello.yaml", "hello from the press", "servus");
+        lab.edit("deployments/second.yaml", "servus", "griaß di");
+    }),
+];
+
+/// Others, for which their repositories have to be opened.
+const NOT_TOLD: [(&str, Change); 6] = [
+    ("the fleet", |lab| lab.edit("fleet.yaml", "policy:", "data: {shift: 2}\npolicy:")),
+    ("a device", |lab| lab.edit("devices/press-02.yaml", "statusKeys:", "suspended: true\nstatusKeys:")),
+    ("what a device may be too old for", |lab| add(lab, "drift: report")),
+    ("that it stays as it is", |lab| add(lab, "suspended: true")),
+    ("what it waits for", |lab| add(lab, "dependsOn: [hello]")),
+    ("a tag that nobody looked up", |lab| {
+        lab.edit("applications/hello/1.0.0/margo.yaml", "revision: 1.0.0", "revision: 1.0.1");
+    }),
+];
+
 #[test]
 fn a_plan_opens_devices_that_were_up_to_date_only_where_the_fleet_does_not_tell_what_they_have() {
-    type Change = fn(&Lab);
-    fn add(lab: &Lab, line: &str) {
-        lab.edit("deployments/second.yaml", "targets:", &format!("{line}\ntargets:"));
-    }
-    let told: [(&str, Change); 7] = [
-        ("a value", |lab| lab.edit("deployments/hello.yaml", "hello from the press", "servus")),
-        ("what is said elsewhere, too", |lab| {
-            lab.edit("applications/hello/1.0.0/margo.yaml", "value: hello", "value: hallo")
-        }),
-        ("one that comes", |lab| {
-            lab.write("deployments/third.yaml", SECOND.replace("id: second", "id: third"));
-        }),
-        ("one that goes, as far as a guard lets it", |lab| {
-            fs::remove_file(lab.fleet.join("deployments/second.yaml")).unwrap();
-        }),
-        ("its devices", |lab| lab.edit("deployments/second.yaml", "[press-01]", "[press-02]")),
-        ("a restart", |lab| add(lab, "restart: 1")),
-        ("several", |lab| {
-            lab.edit("deployments/hello.yaml", "hello from the press", "servus");
-            lab.edit("deployments/second.yaml", "servus", "griaß di");
-        }),
-    ];
-    let not_told: [(&str, Change); 6] = [
-        ("the fleet", |lab| lab.edit("fleet.yaml", "policy:", "data: {shift: 2}\npolicy:")),
-        ("a device", |lab| lab.edit("devices/press-02.yaml", "statusKeys:", "suspended: true\nstatusKeys:")),
-        ("what a device may be too old for", |lab| add(lab, "drift: report")),
-        ("that it stays as it is", |lab| add(lab, "suspended: true")),
-        ("what it waits for", |lab| add(lab, "dependsOn: [hello]")),
-        ("a tag that nobody looked up", |lab| {
-            lab.edit("applications/hello/1.0.0/margo.yaml", "revision: 1.0.0", "revision: 1.0.1");
-        }),
-    ];
     let lab = left_by_the_program();
     let (home, fleet) = (lab.dir().join("home"), lab.dir().join("kept"));
     copy(lab.home.root(), &home);
     copy(&lab.fleet, &fleet);
-    let cases = told.map(|case| (case, true)).into_iter().chain(not_told.map(|case| (case, false)));
+    let cases = TOLD.map(|case| (case, true)).into_iter().chain(NOT_TOLD.map(|case| (case, false)));
     for ((what, change), is_told) in cases {
         change(&lab);
         lab.commit();
@@ -271,6 +279,37 @@ fn a_plan_opens_devices_that_were_up_to_date_only_where_the_fleet_does_not_tell_
         copy(&home, lab.home.root());
         fs::remove_file(lab.home.up_to_date()).unwrap();
         assert_eq!(planned(&lab), known, "{what}");
+        copy(&home, lab.home.root());
+        copy(&fleet, &lab.fleet);
+    }
+}
+
+#[test]
+fn what_is_published_upon_a_tip_that_was_not_opened_is_the_same_to_the_byte() {
+    let lab = up_to_date();
+    let (home, fleet) = (lab.dir().join("home"), lab.dir().join("kept"));
+    copy(lab.home.root(), &home);
+    copy(&lab.fleet, &fleet);
+    let devices = ["press-01", "press-02"];
+    let published = |lab: &Lab| {
+        let outcome = lab.publish();
+        (devices.map(|device| lab.refs(device)), outcome.problems.iter().map(ToString::to_string).collect::<Vec<_>>())
+    };
+    for ((what, change), is_told) in TOLD.map(|case| (case, true)).into_iter().chain(NOT_TOLD.map(|case| (case, false)))
+    {
+        change(&lab);
+        lab.commit();
+        let known = published(&lab);
+        for device in devices {
+            git(&lab.repo(device), &["fsck", "--strict", "--no-dangling"]);
+        }
+        copy(&home, lab.home.root());
+        fs::remove_file(lab.home.up_to_date()).unwrap();
+        assert_eq!(published(&lab), known, "{what}");
+        // Whoever opens it meets what isn't as it was.
+        copy(&home, lab.home.root());
+        devices.iter().for_each(|device| flip_object(&lab.repo(device), "desired:envelope.json"));
+        assert_eq!(published(&lab) == known, is_told, "{what}");
         copy(&home, lab.home.root());
         copy(&fleet, &lab.fleet);
     }

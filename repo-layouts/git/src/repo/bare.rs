@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::branches::{BranchesError, reference};
-use super::consolidate::{loose, packs};
+use super::consolidate::{files, has_extension, loose, packs};
 use super::refs::Mover;
 use super::{BatchError, LockError, OpenError, Pack, ReadError, RefError, RefMove, Repo, RepoLock};
 
@@ -20,6 +20,13 @@ impl Bare {
         let fail = |source| OpenError::Create { path: path.to_owned(), source };
         let path = std::path::absolute(path).map_err(fail)?;
         Repo::make(&path, head_branch.as_ref()).map(|()| Self { path })
+    }
+
+    /// Whether the bare repository at `path` has packs, and as many indices of them; nothing is read but their names.
+    pub fn has_its_packs(path: &Path) -> bool {
+        let Ok(files) = files(&path.join("objects/pack")) else { return false };
+        let count = |extension| files.iter().filter(|path| has_extension(path, extension)).count();
+        count("pack") > 0 && count("pack") == count("idx")
     }
 
     /// Waits for the writer's lock, at most `wait` long.
