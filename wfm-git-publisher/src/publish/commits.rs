@@ -40,6 +40,8 @@ pub(super) struct Renewal {
 /// Commits that are made, and the branches that move to them, in this order.
 #[derive(Debug)]
 struct Ready {
+    /// How many packs the repository has; absent where nobody counted them.
+    packs: Option<usize>,
     pack: Pack,
     moves: Vec<BranchMove>,
 }
@@ -123,13 +125,14 @@ fn draft(
     let author = pass.origin.author(sole);
     let parent = known.tip.as_ref().map(|tip| tip.commit);
     let repo = known.repo.as_ref();
+    let packs = known.unread.as_ref().map(|unread| unread.packs);
     let (mut prepared, [had_bundle, had_fresh]) = match (repo, known.unread) {
         (Some(repo), _) => {
             let prepared = parent.map(|tip| repo.prepare(tip)).transpose()?.unwrap_or_default();
             let tip = |branch: Branch| repo.tip(branch.as_str());
             (prepared, [tip(Branch::Bundle)?, tip(Branch::Freshness)?])
         }
-        (None, Some(Unread { mut files, tips })) => {
+        (None, Some(Unread { mut files, tips, .. })) => {
             files.retain(|path, bytes| assembled.tree.get(path) == Some(bytes));
             (Prepared::upon_files(&files).map_err(DeviceRepoError::from)?, tips)
         }
@@ -156,7 +159,7 @@ fn draft(
         is_reserved,
         desired,
         fresh,
-        ready: Ready { pack, moves },
+        ready: Ready { packs, pack, moves },
     })
 }
 
@@ -220,7 +223,7 @@ fn renewal(pass: &Pass<'_>, key: &SigningKey, device: &DeviceId, known: KnownDev
     let pack = prepared.pack().map_err(DeviceRepoError::from)?;
     let moves =
         vec![BranchMove { branch: Branch::Freshness.as_str(), from: repo.tip(Branch::Freshness.as_str())?, to: fresh }];
-    Ok(Made::Renewal(Box::new(Renewal { tip: tip.commit, ready: Ready { pack, moves } })))
+    Ok(Made::Renewal(Box::new(Renewal { tip: tip.commit, ready: Ready { packs: None, pack, moves } })))
 }
 
 impl Draft {
@@ -264,7 +267,7 @@ impl Ready {
                 writer.clear()?;
             }
             // Before branches move, because whoever was told where they are may read that still.
-            let consolidated = writer.consolidate();
+            let consolidated = writer.consolidate(self.packs);
             writer.store(&self.pack)?;
             writer.move_branches(&self.moves)?;
             drop(writer);

@@ -69,6 +69,8 @@ pub(super) struct Unread {
     pub(super) files: FileTree,
     /// Where `bundle` and `freshness` stand.
     pub(super) tips: [Option<CommitId>; 2],
+    /// How many packs there are.
+    pub(super) packs: usize,
 }
 
 impl<'a> Known<'a> {

@@ -135,10 +135,15 @@ impl DeviceRepo {
         Ok(Self { repo, fleet, device: device.clone() })
     }
 
-    /// Where branches stand, without opening the repository; `None` if that can't be read, or it is seen at once that packs are missing.
-    pub fn glance<const N: usize>(home: &Home, device: &DeviceId, names: [Branch; N]) -> Option<[Option<CommitId>; N]> {
+    /// Where branches stand and how many packs there are, without opening the repository; `None` if that can't be read, or packs are
+    /// missing.
+    pub fn glance<const N: usize>(
+        home: &Home,
+        device: &DeviceId,
+        names: [Branch; N],
+    ) -> Option<([Option<CommitId>; N], usize)> {
         let path = home.device(device);
-        branches(&path, names.map(Branch::as_str)).ok().filter(|_| Bare::has_its_packs(&path))
+        branches(&path, names.map(Branch::as_str)).ok().zip(Bare::count_packs(&path))
     }
 
     /// Where a branch stands; `None` if there is none.
@@ -433,9 +438,9 @@ impl DeviceWriter {
         Ok(moved?)
     }
 
-    /// Keeps the number of packs bounded.
-    pub fn consolidate(&self) -> Result<(), DeviceRepoError> {
-        if self.bare.is_scattered(MAX_PACKS) {
+    /// Keeps the number of packs bounded, which may just have been counted.
+    pub fn consolidate(&self, counted: Option<usize>) -> Result<(), DeviceRepoError> {
+        if self.bare.is_scattered(MAX_PACKS, counted) {
             Repo::open(&self.path)?.consolidate(&self.lock, MAX_PACKS)?;
         }
         Ok(())

@@ -22,11 +22,12 @@ impl Bare {
         Repo::make(&path, head_branch.as_ref()).map(|()| Self { path })
     }
 
-    /// Whether the bare repository at `path` has packs, and as many indices of them; nothing is read but their names.
-    pub fn has_its_packs(path: &Path) -> bool {
-        let Ok(files) = files(&path.join("objects/pack")) else { return false };
+    /// How many packs the bare repository at `path` has; `None` if there are none, or not as many indices of them. Nothing is read
+    /// but names.
+    pub fn count_packs(path: &Path) -> Option<usize> {
+        let files = files(&path.join("objects/pack")).ok()?;
         let count = |extension| files.iter().filter(|path| has_extension(path, extension)).count();
-        count("pack") > 0 && count("pack") == count("idx")
+        Some(count("pack")).filter(|packs| *packs > 0 && *packs == count("idx"))
     }
 
     /// Waits for the writer's lock, at most `wait` long.
@@ -49,11 +50,11 @@ impl Bare {
         Mover { root: &self.path, common: &self.path, find: &find }.move_refs(moves)
     }
 
-    /// Whether it has more than so many packs or loose objects, so that it is worth opening for
-    /// [`Repo::consolidate`].
-    pub fn is_scattered(&self, max: usize) -> bool {
+    /// Whether it has more than so many packs or loose objects, so that it is worth opening for [`Repo::consolidate`]. The packs
+    /// needn't be counted again if they just were.
+    pub fn is_scattered(&self, max: usize, counted: Option<usize>) -> bool {
         let objects = self.path.join("objects");
         let is_more = |found: std::io::Result<Vec<PathBuf>>| found.map_or(true, |found| found.len() > max);
-        is_more(packs(&objects.join("pack"))) || is_more(loose(&objects))
+        counted.is_none_or(|packs| packs > max) && is_more(packs(&objects.join("pack"))) || is_more(loose(&objects))
     }
 }
