@@ -5,6 +5,7 @@
 //! byte, by the digest of the envelope.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use repo_git::CommitId;
 use repo_model::desired::{Desired, Document};
@@ -13,7 +14,7 @@ use repo_model::message::Message;
 use repo_model::{DeploymentName, Digest, FileTree};
 
 use super::up_to_date::{InputDigests, UpToDate};
-use crate::fleet::{self, Device, Fleet};
+use crate::fleet::{self, Deployment, Device, Fleet};
 use crate::plan::{DevicePlan, Numbers, Target};
 use crate::render::{Capabilities, Facts, Locks, asks, render};
 use crate::repos::{Entry, FleetRepo, Rosters, Tip};
@@ -25,6 +26,8 @@ pub(super) struct Before {
     changed: BTreeSet<DeploymentName>,
     /// All others.
     unchanged: BTreeSet<DeploymentName>,
+    /// Those of them that are chosen by what a device can.
+    asking: Vec<Arc<Deployment>>,
 }
 
 /// The same with what it said of each device, as digests.
@@ -75,8 +78,10 @@ impl Before {
         let mut others = all().filter(|one| changed.contains(&one.id));
         let is_enough =
             others.all(|one| one.depends_on.is_empty() && !waited_for.contains(&one.id) && !one.versions().any(asks));
-        let unchanged = now.deployments.keys().filter(|name| !changed.contains(*name)).cloned().collect();
-        is_enough.then_some(Self { fleet, changed, unchanged })
+        let unchanged = || now.deployments.values().filter(|one| !changed.contains(&one.id));
+        let asking = unchanged().filter(|one| one.versions().any(asks)).cloned().collect();
+        let unchanged = unchanged().map(|one| one.id.clone()).collect();
+        is_enough.then_some(Self { fleet, changed, unchanged, asking })
     }
 
     /// Whether it tells all that devices had of these deployments.
@@ -140,6 +145,10 @@ impl<'a> Since<'a> {
         plan: &mut DevicePlan,
         rosters: &FileTree,
     ) -> Option<FileTree> {
+        // Which profile the device has is said by its repository alone.
+        if self.before.asking.iter().any(|one| one.is_for(device)) {
+            return None;
+        }
         let only = Some(&self.before.unchanged);
         let facts = Facts { capabilities: Capabilities::Unreported, only, ..Facts::default() };
         let (mut documents, mut deployments) = (BTreeMap::new(), BTreeMap::new());
