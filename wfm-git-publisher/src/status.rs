@@ -49,7 +49,7 @@ pub const UNREADABLE: &str = "unreadable";
 pub const UNREACHABLE: &str = "unreachable";
 
 /// What there is to say about one device.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DeviceStatus {
     pub device: DeviceId,
@@ -105,7 +105,7 @@ pub struct SiteStatus {
 }
 
 /// How a device stands with the fleet.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Membership {
     /// A key of it is known, or its file is broken.
@@ -118,7 +118,7 @@ pub enum Membership {
     Gone,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DeploymentRow {
     /// The operator's id; Margo's where it isn't known any more.

@@ -126,7 +126,7 @@ fn of_device(status: &DeviceStatus, now: Timestamp) -> Vec<Alert> {
             _ => {}
         }
     }
-    all.extend(status.doubts.iter().map(|doubt| security(device, doubt.code, &doubt.message)));
+    all.extend(status.doubts.iter().map(|doubt| security(device, &doubt.code, &doubt.message)));
     if status.words.contains(&Health::Offline) {
         let heard = now.saturating_sub(SignedDuration::from_secs(status.heard_age.unwrap_or_default()));
         let text = heard.map_or_else(|_| String::new(), |heard| format!("nothing was heard of it since {heard:.0}"));

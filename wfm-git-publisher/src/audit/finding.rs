@@ -133,7 +133,7 @@ impl Found {
 
     /// Why a reader doubts a report.
     pub fn doubt(branch: impl AsRef<str>, commit: CommitId, doubt: &Doubt) -> Self {
-        Self::at(kind(doubt.code), branch, commit, &doubt.message)
+        Self::at(kind(&doubt.code), branch, commit, &doubt.message)
     }
 
     /// An object that can't be read.

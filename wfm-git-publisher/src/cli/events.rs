@@ -2,15 +2,18 @@
 
 use jiff::Timestamp;
 use repo_model::{DeviceId, Digest, text};
+use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::history::{moment, said};
 use super::status::Asked;
 use super::{
-    Output, Place, Progress, pause, print, print_json, print_json_line, print_unknown, read_fleet, table, threads,
+    Output, Place, Progress, asked, pause, print, print_json, print_json_line, print_unknown, questions, read_fleet,
+    table, threads,
 };
 use crate::error::{Failure, USER};
 use crate::fleet::counted;
+use crate::operator::Answer;
 use crate::operator::deploy::Target;
 use crate::status::{DeviceNews, Follower, News, RolloutEvent, RolloutStep};
 
@@ -119,8 +122,27 @@ fn lost(cursor: &Digest) -> Failure {
     failure.hint("a cursor counts for ten minutes: begin anew, with `--since`")
 }
 
+/// What a host answers.
+#[derive(Deserialize)]
+struct Answered {
+    events: Vec<Value>,
+    cursor: Option<Digest>,
+}
+
+/// Prints what a host answers, and asks for what came since.
+pub(super) fn follower(first: &str, form: Output) -> impl FnMut(&Answer) -> Result<asked::Next, Failure> {
+    let mut is_first = true;
+    move |answer| {
+        let Answered { events, cursor } = asked::read(answer)?;
+        print_events(&events, form, is_first);
+        is_first = false;
+        let cursor = cursor.ok_or_else(|| Failure::new("the host can't keep where this stands"))?;
+        Ok(asked::Next::Continue(questions::after(first, &cursor)))
+    }
+}
+
 /// Prints events, a line each; the first ones below the head of the table.
-pub(super) fn print_events(events: &[Value], form: Output, is_first: bool) {
+fn print_events(events: &[Value], form: Output, is_first: bool) {
     match form {
         Output::Json => events.iter().for_each(print_json_line),
         Output::Text => {

@@ -16,6 +16,7 @@ mod deploy;
 mod deployment;
 mod device;
 mod device_show;
+mod elsewhere;
 mod enroll;
 mod events;
 mod explain;
@@ -221,7 +222,7 @@ pub fn main() -> ExitCode {
     }
     let matches = command().get_matches();
     let args = Args::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
-    ExitCode::from(code_of(|| match asked::ask(&args.place(), &matches)? {
+    ExitCode::from(code_of(|| match elsewhere::ask(&args.place(), &matches)? {
         Some(code) => Ok(code),
         None => run(args),
     }))

@@ -17,8 +17,7 @@ pub(super) const OPENAPI: &str = include_str!("../../openapi.json");
 /// What is encoded in a part of a path.
 const ENCODED: AsciiSet = NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
-/// Options that are no part of a question: what goes on until it is interrupted, which a host isn't asked for, or again and again;
-/// and a host answers from what it has anyway.
+/// Options that are no part of a question: for what goes on a host is asked again and again, and it answers from what it has anyway.
 const WATCH: &str = "watch";
 const FOLLOW: &str = "follow";
 const CACHED: &str = "cached";
@@ -40,15 +39,29 @@ pub(super) struct Question {
     command: &'static [&'static str],
     /// Whether a clone of the fleet repository has no answer of its own.
     pub(super) needs_home: bool,
+    /// What is shown where its command goes on; absent where it can't.
+    goes_on: Option<Shown>,
+}
+
+/// What a command shows that goes on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Shown {
+    Status,
+    Rollout,
+    Events,
 }
 
 const fn question(path: &'static str, command: &'static [&'static str]) -> Question {
-    Question { path, command, needs_home: true }
+    Question { path, command, needs_home: true, goes_on: None }
+}
+
+const fn shown(what: Shown, question: Question) -> Question {
+    Question { goes_on: Some(what), ..question }
 }
 
 /// All there are.
 const QUESTIONS: [Question; 15] = [
-    question("status", &["status"]),
+    shown(Shown::Status, question("status", &["status"])),
     Question { needs_home: false, ..question("devices", &["device", "list"]) },
     question("devices/{id}", &["device", "show"]),
     question("devices/{id}/answers", &["device", "answers"]),
@@ -56,10 +69,10 @@ const QUESTIONS: [Question; 15] = [
     question("applications/{package}/devices", &["app", "devices"]),
     question("deployments/{id}", &["deployment", "show"]),
     question("rollouts", &["rollout", "list"]),
-    question("rollouts/{number}", &["rollout", "show"]),
+    shown(Shown::Rollout, question("rollouts/{number}", &["rollout", "show"])),
     question("trace/{commit}", &["trace"]),
     question("history/{device}", &["history"]),
-    question("events", &["events"]),
+    shown(Shown::Events, question("events", &["events"])),
     question("explain/{device}", &["explain"]),
     question("why-not/{application}/{device}", &["why-not"]),
     question("plan", &["plan"]),
@@ -157,22 +170,20 @@ impl Question {
         Some((QUESTIONS.iter().find(|one| one.command == words)?, inner))
     }
 
-    /// Whether a host is asked it again and again, for what came since.
-    pub(super) fn is_followed(&self, matches: &ArgMatches) -> bool {
-        self.has(FOLLOW) && matches.get_flag(FOLLOW)
+    /// What is shown again and again with these arguments, for which a host is asked as often; `None` where it is asked once. The
+    /// option with which it would go on, and no host is asked for that.
+    pub(super) fn shown_on(&self, matches: &ArgMatches) -> Result<Option<Shown>, &'static str> {
+        let set = [WATCH, FOLLOW].into_iter().find(|flag| self.has(flag) && matches.get_flag(flag));
+        set.map(|flag| self.goes_on.ok_or(flag)).transpose()
     }
 
-    /// Its path and query with these arguments, each as `said` turns it, for lines of this width; the name of an argument that can't be
-    /// asked with otherwise.
+    /// Its path and query with these arguments, each as `said` turns it, for lines of this width.
     pub(super) fn asked(
         &self,
         matches: &ArgMatches,
         width: Option<NonZeroU16>,
         said: impl Fn(&str, &str) -> String,
-    ) -> Result<String, &'static str> {
-        if self.has(WATCH) && matches.get_flag(WATCH) {
-            return Err(WATCH);
-        }
+    ) -> String {
         let values = |id: &str| {
             let raw = matches.get_raw(id).into_iter().flatten();
             raw.map(|value| said(id, &value.to_string_lossy())).collect::<Vec<_>>()
@@ -193,7 +204,7 @@ impl Question {
             }
         }
         width.into_iter().for_each(|width| _ = query.append_pair(WIDTH, &width.to_string()));
-        Ok(format!("{API}{}?{}", path.join("/"), query.finish()))
+        format!("{API}{}?{}", path.join("/"), query.finish())
     }
 
     /// The arguments that stand in a path, with their names; `None` if it is another question's.
@@ -269,7 +280,7 @@ mod tests {
     fn asked(line: &str, width: Option<NonZeroU16>) -> String {
         let matches = command().try_get_matches_from(line.split(' ')).unwrap();
         let (question, own) = Question::meant(&matches).unwrap();
-        question.asked(own, width, |_, value| value.to_owned()).unwrap()
+        question.asked(own, width, |_, value| value.to_owned())
     }
 
     fn words(question: &str) -> Result<Vec<String>, NoQuestion> {
@@ -302,14 +313,27 @@ mod tests {
                 "events --selector=role=press --output=text --cached --",
             ),
             ("w events --follow", "/api/v1/events?output=text", "events --output=text --cached --"),
+            ("w status --watch", "/api/v1/status?output=text", "status --output=text --cached --"),
             ("w why-not hello a", "/api/v1/why-not/hello/a?output=text", "why-not --output=text -- hello a"),
         ] {
             assert_eq!(asked(line, None), path);
             assert_eq!(words(path).unwrap().join(" "), same);
         }
-        let endless = command().try_get_matches_from(["w", "status", "--watch"]).unwrap();
-        let (question, own) = Question::meant(&endless).unwrap();
-        assert_eq!(question.asked(own, None, |_, value| value.to_owned()), Err("watch"));
+    }
+
+    #[test]
+    fn what_goes_on_a_host_is_asked_for_again_and_again_where_it_can_be() {
+        for (line, expected) in [
+            ("w status", Ok(None)),
+            ("w status --watch", Ok(Some(Shown::Status))),
+            ("w rollout show 12 --watch", Ok(Some(Shown::Rollout))),
+            ("w events -f", Ok(Some(Shown::Events))),
+            ("w rollout list", Ok(None)),
+        ] {
+            let matches = command().try_get_matches_from(line.split(' ')).unwrap();
+            let (question, own) = Question::meant(&matches).unwrap();
+            assert_eq!(question.shown_on(own), expected, "{line}");
+        }
     }
 
     #[test]

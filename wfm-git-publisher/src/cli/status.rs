@@ -10,14 +10,15 @@ use repo_git::CommitId;
 use repo_model::report::{ClosedGate, Doubt, SeenList};
 use repo_model::site::SiteWord;
 use repo_model::{DeviceId, Digest, ErrorCode, FleetId, error_chain};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 use wfm_git_host::ca;
 
 use self::groups::Group;
-use super::{Output, Place, Progress, pause, threads};
+use super::{Output, Place, Progress, asked, pause, threads};
 use crate::error::{Failure, USER};
 use crate::fleet::{Fleet, counted};
+use crate::operator::Answer;
 use crate::operator::deploy::Target;
 use crate::plan::Blocked;
 use crate::publish::{Findings, check_clock};
@@ -122,9 +123,16 @@ pub(super) struct Asked<'a> {
 
 impl Asked<'_> {
     pub(super) fn see(&self, place: &Place) -> Result<Seen, Failure> {
+        self.see_since(place, None)
+    }
+
+    /// The same, where what is shown of this commit was noted before.
+    fn see_since(&self, place: &Place, noted: Option<CommitId>) -> Result<Seen, Failure> {
         let source = place.published_source()?;
         let commit = source.resolve(self.rev)?;
-        place.note_hosted(self.rev, commit)?;
+        if noted != Some(commit) {
+            place.note_hosted(self.rev, commit)?;
+        }
         let progress = Progress::start("reading the fleet");
         let (home, asks) = (place.home()?, self.filter()?);
         let fleet = super::usable(read_fleet(&home, &source, commit, threads())?)?;
@@ -163,9 +171,15 @@ impl Asked<'_> {
 }
 
 impl Args {
-    fn see(&self, place: &Place) -> Result<Seen, Failure> {
+    fn see(&self, place: &Place, noted: Option<CommitId>) -> Result<Seen, Failure> {
         let Self { devices, selector, rev, cached, .. } = self;
-        Asked { devices, selector: selector.as_ref(), rev, cached: *cached }.see(place)
+        Asked { devices, selector: selector.as_ref(), rev, cached: *cached }.see_since(place, noted)
+    }
+
+    /// Those that are to be shown, with the line about all.
+    fn shown(&self, all: Vec<DeviceStatus>) -> Shown {
+        let summary = Summary::of(&all);
+        Shown { summary, devices: all.into_iter().filter(|status| self.shows(status)).collect() }
     }
 
     /// Whether a device is one of those to be shown.
@@ -189,15 +203,30 @@ struct Page<'a> {
     summary: &'a Summary,
     /// How many devices wait to be enrolled.
     pending: usize,
-    blocked: Vec<&'a Blocked>,
+    blocked: &'a [Blocked],
     #[serde(skip_serializing_if = "Option::is_none")]
     groups: Option<&'a [Group]>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    devices: Option<&'a [&'a DeviceStatus]>,
+    devices: Option<&'a [DeviceStatus]>,
+}
+
+/// What is shown of devices, and again with `--watch`.
+#[derive(Deserialize)]
+struct Shown {
+    /// Of all that were asked for.
+    summary: Summary,
+    devices: Vec<DeviceStatus>,
+}
+
+/// What is shown below it for people.
+#[derive(Deserialize)]
+struct Below {
+    pending: usize,
+    blocked: Vec<Blocked>,
 }
 
 pub(super) fn run(place: &Place, args: &Args) -> Result<u8, Failure> {
-    let (home, seen) = (place.home()?, args.see(place)?);
+    let (home, seen) = (place.home()?, args.see(place, None)?);
     let unknown = super::print_unknown(&args.devices, seen.all.iter().map(|status| &status.device));
     let certificate = certificate(place)?;
     let now = Timestamp::now();
@@ -207,38 +236,42 @@ pub(super) fn run(place: &Place, args: &Args) -> Result<u8, Failure> {
     if let Some(error) = &clock {
         eprint!("{}", Failure::of(error));
     }
-    let findings = Findings::read(&home);
-    let (summary, pending) = (Summary::of(&seen.all), super::pending::undecided(&home, now)?);
-    let shown: Vec<_> = seen.all.iter().filter(|status| args.shows(status)).collect();
-    let groups = args.group_by.as_ref().map(|by| groups::of(&seen.fleet, &shown, by));
+    let below = Below {
+        pending: super::pending::undecided(&home, now)?,
+        blocked: Findings::read(&home).of_all().cloned().collect(),
+    };
+    let shown = args.shown(seen.all);
+    let groups = args.group_by.as_ref().map(|by| groups::of(&seen.fleet, &shown.devices, by));
     match args.output {
-        Output::Json => {
-            let devices = groups.is_none().then_some(&shown[..]);
-            super::print_json(&Page {
-                fleet: seen.fleet.settings.id,
-                commit: seen.commit,
-                name: &seen.fleet.settings.name,
-                certificate_expires: certificate,
-                publisher_key_ends: key_ends,
-                clock: clock.as_ref().map(ToString::to_string),
-                summary: &summary,
-                pending,
-                blocked: findings.of_all().collect(),
-                groups: groups.as_deref(),
-                devices,
-            });
-        }
+        Output::Json => super::print_json(&Page {
+            fleet: seen.fleet.settings.id,
+            commit: seen.commit,
+            name: &seen.fleet.settings.name,
+            certificate_expires: certificate,
+            publisher_key_ends: key_ends,
+            clock: clock.as_ref().map(ToString::to_string),
+            summary: &shown.summary,
+            pending: below.pending,
+            blocked: &below.blocked,
+            groups: groups.as_deref(),
+            devices: groups.is_none().then_some(&shown.devices),
+        }),
         Output::Text => {
-            let rows = groups.map_or_else(|| table(&shown), |groups| groups::table(&groups));
-            let waiting = waiting(pending);
-            super::print(&format!("{rows}\n{summary}\n{waiting}{}", blocked_table(&findings, &shown)));
+            let rows = groups.map_or_else(|| table(&shown.devices), |groups| groups::table(&groups));
+            super::print(&page(&rows, &shown, &below));
         }
     }
     if args.watch {
-        return watch(place, args, seen);
+        return watch(place, args, seen.commit, shown);
     }
-    let is_ready = summary.is_ready() && clock.is_none();
+    let is_ready = shown.summary.is_ready() && clock.is_none();
     Ok(if unknown || args.exit_code && !is_ready { USER } else { 0 })
+}
+
+/// What is shown for people, with these rows.
+fn page(rows: &str, Shown { summary, devices }: &Shown, Below { pending, blocked }: &Below) -> String {
+    let blocked = blocked_table(blocked.iter().chain(devices.iter().flat_map(|status| &status.blocked)));
+    format!("{rows}\n{summary}\n{}{blocked}", waiting(*pending))
 }
 
 /// Says how many devices wait for a person's word, if any do.
@@ -248,21 +281,44 @@ fn waiting(pending: usize) -> String {
 }
 
 /// Shows what changes from now on, until it is interrupted.
-fn watch(place: &Place, args: &Args, mut seen: Seen) -> Result<u8, Failure> {
+fn watch(place: &Place, args: &Args, mut commit: CommitId, mut before: Shown) -> Result<u8, Failure> {
     loop {
         pause(place, args.cached)?;
-        let newer = args.see(place)?;
-        let before: BTreeMap<_, _> = seen.all.iter().map(|status| (&status.device, status.without_ages())).collect();
-        let is_new = |status: &&DeviceStatus| before.get(&status.device) != Some(&status.without_ages());
-        let changed: Vec<_> = newer.all.iter().filter(|status| args.shows(status)).filter(is_new).collect();
-        if !changed.is_empty() {
-            let summary = Summary::of(&newer.all);
-            match args.output {
-                Output::Json => super::print_json(&json!({ "summary": summary, "devices": changed })),
-                Output::Text => super::print(&format!("\n{}\n{summary}\n", table(&changed))),
-            }
+        let seen = args.see(place, Some(commit))?;
+        commit = seen.commit;
+        let shown = args.shown(seen.all);
+        shown.print_since(&before, args.output);
+        before = shown;
+    }
+}
+
+/// Prints what a host answers, and asks it again for what changed.
+pub(super) fn watcher(question: &str, form: Output) -> impl FnMut(&Answer) -> Result<asked::Next, Failure> {
+    let mut before: Option<Shown> = None;
+    move |answer| {
+        let shown: Shown = asked::read(answer)?;
+        match (&before, form) {
+            (Some(before), form) => shown.print_since(before, form),
+            (None, Output::Json) => super::print_json_text(&answer.output),
+            (None, Output::Text) => super::print(&page(&table(&shown.devices), &shown, &asked::read(answer)?)),
         }
-        seen = newer;
+        before = Some(shown);
+        Ok(asked::Next::Continue(question.to_owned()))
+    }
+}
+
+impl Shown {
+    /// Prints the devices of which something else is so than before.
+    fn print_since(&self, before: &Self, form: Output) {
+        let before: BTreeMap<_, _> = before.devices.iter().map(|one| (&one.device, one.without_ages())).collect();
+        let is_new = |status: &&DeviceStatus| before.get(&status.device) != Some(&status.without_ages());
+        let changed: Vec<_> = self.devices.iter().filter(is_new).collect();
+        let summary = &self.summary;
+        match form {
+            _ if changed.is_empty() => {}
+            Output::Json => super::print_json(&json!({ "summary": summary, "devices": changed })),
+            Output::Text => super::print(&format!("\n{}\n{summary}\n", table(changed))),
+        }
     }
 }
 
@@ -274,15 +330,14 @@ const MAX_GONE: usize = 20;
 
 const HEAD: [&str; 8] = ["DEVICE", "DEPLOYMENT", "HEALTH", "DESIRED", "ACTUAL", "STATE", "AGE", "REASON"];
 
-fn table(all: &[&DeviceStatus]) -> String {
-    let rows: Vec<_> =
-        [HEAD.map(Cow::from)].into_iter().chain(all.iter().flat_map(|status| device_rows(status))).collect();
+fn table<'a>(all: impl IntoIterator<Item = &'a DeviceStatus>) -> String {
+    let rows: Vec<_> = [HEAD.map(Cow::from)].into_iter().chain(all.into_iter().flat_map(device_rows)).collect();
     super::table(&rows)
 }
 
 /// What can't be published, one line for each.
-pub(super) fn blocked_table(findings: &Findings, all: &[&DeviceStatus]) -> String {
-    let blocked: Vec<_> = findings.of_all().chain(all.iter().flat_map(|status| &status.blocked)).collect();
+pub(super) fn blocked_table<'a>(blocked: impl Iterator<Item = &'a Blocked>) -> String {
+    let blocked: Vec<_> = blocked.collect();
     if blocked.is_empty() {
         return String::new();
     }

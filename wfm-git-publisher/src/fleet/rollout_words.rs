@@ -6,12 +6,12 @@ use repo_model::DeviceId;
 use repo_model::problem::{Problem, Problems};
 use repo_model::yaml::{Field, Reader, Value};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::file::{Role, SourceFile, decode};
 
 /// What persons said of one rollout.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RolloutWords {
     /// Nothing more is released.
     pub paused: bool,
@@ -23,7 +23,7 @@ pub struct RolloutWords {
 }
 
 /// Who gets the change in spite of waves, bake and failures.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Promoted {
     /// Nobody.

@@ -20,7 +20,6 @@ pub struct DeviceAnswers {
     /// By their numbers, the lowest first.
     pub answers: Vec<Answer>,
     /// Why others don't count.
-    #[serde(skip_deserializing)]
     pub doubts: Vec<Doubt>,
 }
 

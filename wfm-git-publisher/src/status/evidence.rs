@@ -209,7 +209,7 @@ pub(super) fn unreadable(error: &DeviceRepoError) -> Doubt {
 /// Why nothing on a branch counts, if that is so.
 fn disbelieved<T>(branch: &str, checked: &Checked<T>) -> Option<Doubt> {
     let Checked::Unverified(why) = checked else { return None };
-    Some(Doubt::new(why.code, format!("`{branch}` can't be believed: {}", why.message)))
+    Some(Doubt::new(why.code.clone(), format!("`{branch}` can't be believed: {}", why.message)))
 }
 
 /// Clocks differ: what comes from the future is new.

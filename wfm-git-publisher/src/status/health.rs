@@ -15,7 +15,7 @@ use super::{DeviceStatus, Membership};
 use crate::fleet::{counted, is_overdue};
 
 /// How it is: the worst of what is known, in this order, the best first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Health {
     /// All that is desired is installed, and runs well by the newest heartbeat.
@@ -39,6 +39,7 @@ pub enum Health {
     /// It said nothing for longer than it may: for `offlineAfter` of the fleet's rollouts, and for three reports at least.
     Offline,
     /// It never said anything that is believed.
+    #[default]
     Unknown,
     /// What it says, or what is here of it, can't be believed or read.
     Doubtful,
@@ -87,7 +88,8 @@ impl Serialize for Health {
 }
 
 /// How many there are of each, the worst first.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(bound(deserialize = "T: Ord + Deserialize<'de>"))]
 pub struct Counts<T: Ord = Health>(BTreeMap<T, usize>);
 
 impl<T: Ord> Default for Counts<T> {
@@ -132,7 +134,7 @@ impl<T: Ord + Serialize> Serialize for Counts<T> {
 }
 
 /// All devices in one line.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Summary {
     /// How many are enrolled.

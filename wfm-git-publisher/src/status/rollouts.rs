@@ -12,7 +12,7 @@ use crate::repos::{Control, ControlError, DeviceRepo, Home, Judge, Looks, Rollou
 use crate::rollout::{Case, DeviceState, Evidence, Meaning, Record, Released, RolloutState, meaning_of};
 
 /// A rollout as people see it.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RolloutStatus {
     #[serde(flatten)]

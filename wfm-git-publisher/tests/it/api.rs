@@ -2,10 +2,10 @@
 #![allow(clippy::disallowed_methods, reason = "test data needs no syncing")]
 
 use std::fs;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 
 use jiff::Timestamp;
 use repo_testkit::foreign_host::{Answer, ForeignHost, Options};
@@ -31,7 +31,12 @@ pub(crate) struct Elsewhere {
 
 impl Elsewhere {
     pub(crate) fn new() -> Self {
-        let site = Site::on(hosted(), "");
+        Self::with("")
+    }
+
+    /// With these lines under `serve:`.
+    fn with(settings: &str) -> Self {
+        let site = Site::on(hosted(), settings);
         let olga = site.login("olga", Role::Operator, None);
         let clone = site.clone(&olga, "fleet.git", "olga");
         git::git(&clone, &["config", "credential.helper", "store"]);
@@ -61,6 +66,13 @@ impl Elsewhere {
         Ran::of(command.current_dir(&self.clone).env("GIT_TERMINAL_PROMPT", "0").output().unwrap())
     }
 
+    /// Starts a command that goes on.
+    fn start(&self, args: &[&str]) -> Child {
+        let mut command = self.site.lab.command(args);
+        command.current_dir(&self.clone).env("GIT_TERMINAL_PROMPT", "0");
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    }
+
     fn commit(&self, path: &str, text: &str) -> String {
         fs::write(self.clone.join(path), text).unwrap();
         git::git(&self.clone, &["add", path]);
@@ -86,6 +98,16 @@ fn curl(site: &Site, login: Option<&Login>, args: &[&str], path: &str) -> (u16, 
     let (body, last) = text.rsplit_once('\n').unwrap_or(("", &text));
     let (status, kind) = last.split_once(' ').unwrap();
     (status.parse().unwrap(), kind.to_owned(), body.to_owned())
+}
+
+/// The lines that a program prints, as they come.
+fn lines(pipe: Option<impl Read>) -> impl Iterator<Item = String> {
+    BufReader::new(pipe.unwrap()).lines().map(Result::unwrap)
+}
+
+/// The objects that it prints, as they come.
+fn objects(pipe: Option<impl Read>) -> impl Iterator<Item = Value> {
+    serde_json::Deserializer::from_reader(BufReader::new(pipe.unwrap())).into_iter().map(Result::unwrap)
 }
 
 /// What is said while something takes long depends on how busy the machine is.
@@ -115,6 +137,8 @@ fn a_clone_elsewhere_asks_its_host_and_prints_what_is_printed_beside_the_home() 
         &["deployment", "show", "hello", "--output", "json"],
         &["rollout", "list"],
         &["rollout", "show", "12"],
+        &["rollout", "show", "12", "--watch"],
+        &["rollout", "show", "13", "--watch"],
         &["trace", "--output", "json"],
         &["trace", "HEAD~1", "--device", DEVICE],
         &["history", DEVICE, "-n", "1"],
@@ -129,8 +153,6 @@ fn a_clone_elsewhere_asks_its_host_and_prints_what_is_printed_beside_the_home() 
         let notes = ran.err.strip_prefix(&asked).unwrap_or_else(|| panic!("{args:?}: {}", ran.err));
         assert_eq!(without_progress(notes), without_progress(&beside.err), "{args:?}");
     }
-    let said = there.run(&["status", "--watch"]).failed(1);
-    assert!(said.contains("`--watch` isn't answered by a host"), "{said}");
 }
 
 #[test]
@@ -167,16 +189,10 @@ fn a_table_of_the_host_fits_into_the_lines_of_whoever_reads_it() {
 fn whoever_follows_the_fleet_from_a_clone_sees_what_comes_once() {
     let there = Elsewhere::new().logged_in();
     let lab = &there.site.lab;
-    let start = |form: &str| {
-        let mut command = lab.command(&["events", "--follow", "--output", form]);
-        command.current_dir(&there.clone).env("GIT_TERMINAL_PROMPT", "0");
-        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        (child, lines)
-    };
-    let ((json, mut json_lines), (text, mut text_lines)) = (start("json"), start("text"));
-    let mut event = || serde_json::from_str::<Value>(&json_lines.next().unwrap().unwrap()).unwrap();
-    let mut line = || text_lines.next().unwrap().unwrap();
+    let [mut json, mut text] = ["json", "text"].map(|form| there.start(&["events", "--follow", "--output", form]));
+    let (mut json_lines, mut text_lines) = (lines(json.stdout.take()), lines(text.stdout.take()));
+    let mut event = || serde_json::from_str::<Value>(&json_lines.next().unwrap()).unwrap();
+    let mut line = || text_lines.next().unwrap();
     let first = event();
     assert_eq!((&first["apiVersion"], &first["event"]), (&"v1".into(), &"published".into()), "{first}");
     assert_eq!(line(), "WHEN                  DEVICE    COMMIT        WHAT");
@@ -192,6 +208,69 @@ fn whoever_follows_the_fleet_from_a_clone_sees_what_comes_once() {
     for child in [json, text] {
         let said = Ran::of(child.wait_with_output().unwrap()).failed(1);
         assert!(said.contains("isn't known any more\n") && said.contains("hint: a cursor counts for ten"), "{said}");
+    }
+}
+
+#[test]
+fn whoever_watches_devices_from_a_clone_sees_what_changes_also_after_the_host_was_away() {
+    let listen = format!("  listen: 127.0.0.1:{}\n", repo_testkit::ports::free_port());
+    let mut there = Elsewhere::with(&listen).logged_in();
+    let [mut json, mut text] = ["json", "text"].map(|form| there.start(&["status", "--watch", "--output", form]));
+    let (mut objects, mut notes) = (objects(json.stdout.take()), lines(text.stderr.take()));
+    let mut devices = move || {
+        let object = objects.next().unwrap();
+        assert_eq!(object["apiVersion"], "v1");
+        let devices = object["devices"].as_array().unwrap().clone();
+        devices.into_iter().filter(|one| one["membership"] == "enrolled").collect::<Vec<_>>()
+    };
+    let mut text_lines = lines(text.stdout.take());
+    // As far as the line that sums up.
+    let mut page = move || {
+        let mut page = String::new();
+        while !page.lines().any(|line| line.starts_with("1 device: ")) {
+            page += &(text_lines.next().unwrap() + "\n");
+        }
+        page
+    };
+    assert_eq!(devices()[0]["health"], "unknown");
+    assert_eq!(page(), there.site.lab.run(&["status"]).good());
+    tells(&there.site.lab, DEVICE, json!([]), json!([]));
+    assert_eq!(devices()[0]["deployments"][0]["state"], "installed");
+    let shown = page();
+    assert!(shown.contains("\npress-01  hello ") && !shown.contains("packer-01"), "{shown}");
+    there.site.kill();
+    assert!(notes.any(|line| line.starts_with(&format!("error: cannot ask `https://{}`", there.site.address))));
+    there.site.restart();
+    // What comes now is shown, too; another device signed it.
+    tells(&there.site.lab, "packer-01", json!([]), json!([]));
+    assert!(notes.any(|line| line == format!("note: https://{} answers again", there.site.address)));
+    let shown = &devices()[0];
+    assert_eq!((&shown["health"], &shown["doubts"][0]["code"]), (&"doubtful".into(), &"signature-invalid".into()));
+    assert!(page().contains("doubtful: signature-invalid: "));
+    for child in [&mut json, &mut text] {
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+}
+
+#[test]
+fn whoever_watches_a_rollout_from_a_clone_learns_how_it_ends() {
+    let there = Elsewhere::new().logged_in();
+    let home = &there.site.lab.home;
+    for (number, end, code) in [(12, Phase::Stopped, 1), (13, Phase::Done, 0)] {
+        rollouts::remember(home, number, Phase::Running, &[DEVICE]);
+        let watch = |form: &str| there.start(&["rollout", "show", &number.to_string(), "--watch", "--output", form]);
+        let [mut json, mut text] = ["json", "text"].map(watch);
+        let (mut objects, mut lines) = (objects(json.stdout.take()), lines(text.stdout.take()));
+        assert_eq!(lines.next().unwrap(), format!("Rollout {number}: running"));
+        assert_eq!(objects.next().unwrap()["state"], "running");
+        rollouts::remember(home, number, end, &[DEVICE]);
+        let (last, head) = (objects.next().unwrap(), format!("Rollout {number}: {}", end.as_str()));
+        assert_eq!((&last["state"], &last["words"]["paused"]), (&end.as_str().into(), &false.into()));
+        assert!(objects.next().is_none(), "that was all");
+        let heads: Vec<_> = lines.filter(|line| line.starts_with("Rollout ")).collect();
+        assert_eq!(heads, [head]);
+        assert_eq!([text.wait().unwrap().code(), json.wait().unwrap().code()], [Some(code); 2]);
     }
 }
 

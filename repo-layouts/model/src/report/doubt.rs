@@ -1,15 +1,17 @@
 //! The words for what a reader can't believe of a device's report although it may be signed.
 
-use serde::Serialize;
+use std::borrow::Cow;
+
+use serde::{Deserialize, Serialize};
 
 use crate::ErrorCode;
 
 /// Something in a report that can't be so (`repo-layouts/README.md`, *What readers of `status` check*). It concerns this
 /// device alone; whatever isn't in doubt is shown as ever.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Doubt {
     /// A word of the contract's table, or of the reader's own.
-    pub code: &'static str,
+    pub code: Cow<'static, str>,
     /// What it is, for a person. It may quote what the device wrote.
     pub message: String,
 }
@@ -111,8 +113,8 @@ impl Doubt {
         (HISTORY_FORKED, "Two `instance`s told of the state that was adopted last.", "nothing"),
     ];
 
-    pub fn new(code: &'static str, message: impl Into<String>) -> Self {
-        Self { code, message: message.into() }
+    pub fn new(code: impl Into<Cow<'static, str>>, message: impl Into<String>) -> Self {
+        Self { code: code.into(), message: message.into() }
     }
 }
 

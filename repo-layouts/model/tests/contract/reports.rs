@@ -240,7 +240,7 @@ fn status(name: &str, case: &Case, expected: &[&str]) -> Value {
         Ok(status) => (status.doubts.clone(), true, status.adopted().is_some()),
         Err(doubt) => (vec![doubt.clone()], false, false),
     };
-    let codes: Vec<_> = doubts.iter().map(|doubt| doubt.code).collect();
+    let codes: Vec<_> = doubts.iter().map(|doubt| doubt.code.clone()).collect();
     assert_eq!(codes, expected, "{name}: {doubts:?}");
     json!({"name": name, "message": case.message(), "files": case.files(), "isKnown": case.is_known, "doubts": codes,
         "isBelieved": is_believed, "adopted": adopted})
@@ -328,7 +328,7 @@ fn heartbeat(name: &str, case: &Case, named: Named, expected: &[&str]) -> Value 
         Ok(read) => (read.doubts.clone(), true),
         Err(doubt) => (vec![doubt.clone()], false),
     };
-    let codes: Vec<_> = doubts.iter().map(|doubt| doubt.code).collect();
+    let codes: Vec<_> = doubts.iter().map(|doubt| doubt.code.clone()).collect();
     assert_eq!(codes, expected, "{name}: {doubts:?}");
     json!({"name": name, "message": case.message(), "files": case.files(), "desired": named, "statusTime": made,
         "statusSerial": adopted.serial, "doubts": codes, "isBelieved": is_believed})
@@ -353,7 +353,7 @@ fn chains() -> Vec<Value> {
     let of = |(links, expected): (Vec<(u64, Uuid)>, &[&str])| {
         let judged: Vec<_> =
             links.iter().map(|(serial, instance)| Link { serial: *serial, instance: Some(*instance) }).collect();
-        let codes: Vec<_> = report::chain(&judged).iter().map(|doubt| doubt.code).collect();
+        let codes: Vec<_> = report::chain(&judged).iter().map(|doubt| doubt.code.clone()).collect();
         assert_eq!(codes, expected, "{links:?}");
         json!({"commits": links, "doubts": codes})
     };

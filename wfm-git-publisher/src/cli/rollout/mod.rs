@@ -8,6 +8,7 @@ use clap::Subcommand;
 
 use super::Place;
 use crate::error::Failure;
+pub(super) use show::watcher;
 
 /// Shows how changes reach devices wave by wave, and says what a person decides about that
 ///

@@ -1,14 +1,15 @@
 //! `rollout show`.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::super::{Output, OutputArgs, Place, print, print_json, read_fleet, table, threads};
+use super::super::{Output, OutputArgs, PAUSE, Place, asked, print, print_json, read_fleet, table, threads};
 use crate::error::{Failure, USER};
-use crate::fleet::Fleet;
+use crate::fleet::RolloutWords;
+use crate::operator::Answer;
 use crate::rollout::Phase;
 use crate::status::{RolloutStatus, rollout, rollout_words};
 
@@ -35,9 +36,6 @@ pub(in crate::cli) struct ShowArgs {
     output: OutputArgs,
 }
 
-/// How long until it is looked at again.
-const PAUSE: Duration = Duration::from_secs(2);
-
 pub(super) fn run(place: &Place, args: &ShowArgs) -> Result<u8, Failure> {
     let (home, mut before) = (place.home()?, None);
     loop {
@@ -45,20 +43,23 @@ pub(super) fn run(place: &Place, args: &ShowArgs) -> Result<u8, Failure> {
         let fleet = read_fleet(&source, source.resolve("HEAD")?)?;
         let found = rollout(&home, &fleet, args.number, threads(), Timestamp::now())?;
         let status = found.ok_or_else(|| unknown(args.number))?;
-        let shown = match args.output.output {
-            Output::Text => Shown::Text(text(&fleet, &status)),
-            Output::Json => Shown::Json(whole(&fleet, &status)),
-        };
-        if before.as_ref() != Some(&shown) {
-            shown.print();
-            before = Some(shown);
-        }
-        match status.state.state {
+        let shown = Shown { words: rollout_words(&fleet, status.state.rollout), status };
+        shown.print(args.output.output, &mut before);
+        match shown.end() {
             _ if !args.watch => return Ok(0),
-            Phase::Done | Phase::Superseded => return Ok(0),
-            Phase::Stopped => return Ok(USER),
-            Phase::Running => std::thread::sleep(PAUSE),
+            Some(code) => return Ok(code),
+            None => std::thread::sleep(PAUSE),
         }
+    }
+}
+
+/// Prints what a host answers as `--watch` does, and asks it again until that ends.
+pub(in crate::cli) fn watcher(question: &str, form: Output) -> impl FnMut(&Answer) -> Result<asked::Next, Failure> {
+    let mut before = None;
+    move |answer| {
+        let shown: Shown = asked::read(answer)?;
+        shown.print(form, &mut before);
+        Ok(shown.end().map_or_else(|| asked::Next::Continue(question.to_owned()), asked::Next::Break))
     }
 }
 
@@ -67,30 +68,49 @@ pub(super) fn unknown(number: u32) -> Failure {
     Failure::missing(format!("there is no rollout {number}")).hint("`rollout list` lists those that are remembered")
 }
 
+/// A rollout with what persons said of it.
+#[derive(Serialize, Deserialize)]
+struct Shown {
+    #[serde(flatten)]
+    status: RolloutStatus,
+    words: RolloutWords,
+}
+
 /// What was printed last, by which `--watch` knows whether there is anything new.
 #[derive(PartialEq)]
-enum Shown {
+enum Printed {
     Text(String),
     Json(Value),
 }
 
 impl Shown {
-    fn print(&self) {
-        match self {
-            Self::Text(text) => print(text),
-            Self::Json(value) => print_json(value),
+    /// Prints it, unless just that was printed before.
+    fn print(&self, form: Output, before: &mut Option<Printed>) {
+        let new = match form {
+            Output::Text => Printed::Text(text(self)),
+            Output::Json => Printed::Json(json!(self)),
+        };
+        if before.as_ref() == Some(&new) {
+            return;
+        }
+        match &new {
+            Printed::Text(text) => print(text),
+            Printed::Json(value) => print_json(value),
+        }
+        *before = Some(new);
+    }
+
+    /// The exit code with which watching it ends; `None` while it runs.
+    fn end(&self) -> Option<u8> {
+        match self.status.state.state {
+            Phase::Done | Phase::Superseded => Some(0),
+            Phase::Stopped => Some(USER),
+            Phase::Running => None,
         }
     }
 }
 
-fn whole(fleet: &Fleet, status: &RolloutStatus) -> Value {
-    let words = rollout_words(fleet, status.state.rollout);
-    let mut value = json!(status);
-    value["words"] = json!(words);
-    value
-}
-
-fn text(fleet: &Fleet, status: &RolloutStatus) -> String {
+fn text(Shown { status, words }: &Shown) -> String {
     let state = &status.state;
     let names: Vec<_> = state.deployments.iter().map(ToString::to_string).collect();
     let mut text = format!("Rollout {}: {}\n", state.rollout, state.state.as_str());
@@ -99,7 +119,7 @@ fn text(fleet: &Fleet, status: &RolloutStatus) -> String {
         let old: Vec<_> = state.supersedes.iter().map(ToString::to_string).collect();
         text += &format!("In the place of: {}\n", old.join(", "));
     }
-    if rollout_words(fleet, state.rollout).paused {
+    if words.paused {
         text += "Paused: nothing more is released\n";
     }
     for (number, stop) in (1..).zip(&state.stops) {

@@ -19,7 +19,7 @@ pub(super) struct Group {
 
 /// Counts the enrolled ones among these devices by a label, or by the `application` or `version` that is meant for them: then a device
 /// counts in each group with the worst of its deployments there.
-pub(super) fn of(fleet: &Fleet, devices: &[&DeviceStatus], by: &str) -> Vec<Group> {
+pub(super) fn of(fleet: &Fleet, devices: &[DeviceStatus], by: &str) -> Vec<Group> {
     let mut groups: BTreeMap<Option<String>, Counts> = BTreeMap::new();
     for status in devices.iter().filter(|status| status.membership == Membership::Enrolled) {
         for (group, health) in groups_of(fleet, status, by) {
