@@ -1,6 +1,7 @@
 //! What is wrong with a document, where, and what to do about it; many problems at once.
 
 use std::fmt;
+use std::num::NonZeroU32;
 
 use crate::text;
 
@@ -21,13 +22,28 @@ pub struct Problem {
     /// The file as the caller named it.
     pub file: String,
     /// Line from 1; absent where the format keeps no positions.
-    pub line: Option<u32>,
+    pub line: Option<NonZeroU32>,
     /// Column from 1, in characters.
-    pub column: Option<u32>,
+    pub column: Option<NonZeroU32>,
     /// Dotted path such as `targets[0].matchLabels`; empty for the whole document.
     pub key: String,
     pub message: String,
     pub hint: Option<String>,
+    /// What to write at its line and column instead, where only one thing can be meant.
+    pub mend: Option<Box<Mend>>,
+}
+
+/// The one way to put a problem right, at its place in the file.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Mend {
+    /// Another word in the place of the one that stands there.
+    Word { was: String, is: String },
+    /// Another key in front of the value that stands there.
+    Key { was: String, is: String },
+    /// The same text in quotes.
+    Quote(String),
+    /// The same text without its quotes.
+    Unquote(String),
 }
 
 impl Problem {
@@ -41,13 +57,14 @@ impl Problem {
             key: String::new(),
             message: message.into(),
             hint: None,
+            mend: None,
         }
     }
 
     /// The same problem at this line and column, both from 1; line 0 means unknown.
     pub fn at(mut self, line: usize, column: usize) -> Self {
-        // 32 bits keep a `Problem` small enough to be returned as it is.
-        let shown = |number| u32::try_from(number).ok().filter(|_| line > 0);
+        // These and the box keep a `Problem` small enough to be returned as it is.
+        let shown = |number| u32::try_from(number).ok().and_then(NonZeroU32::new).filter(|_| line > 0);
         (self.line, self.column) = (shown(line), shown(column));
         self
     }
@@ -61,6 +78,12 @@ impl Problem {
     /// The same problem with advice.
     pub fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
+        self
+    }
+
+    /// The same problem with the one way to put it right.
+    pub fn mend(mut self, mend: Mend) -> Self {
+        self.mend = Some(Box::new(mend));
         self
     }
 

@@ -1,5 +1,7 @@
 //! `validate`.
 
+use std::collections::BTreeSet;
+
 use repo_model::problem::Problems;
 use repo_model::text;
 use serde_json::json;
@@ -9,7 +11,7 @@ use super::formats::{Format, Found};
 use crate::config::Config;
 use crate::error::{Failure, USER};
 use crate::fleet::{self, Fleet, Reading, SourceFile};
-use crate::operator::fix;
+use crate::operator::{Fix, fix};
 use crate::plan::{Allowed, Blocked, Shown};
 use crate::publish;
 use crate::render::problems_of;
@@ -22,6 +24,10 @@ use crate::repos::{Home, Registries, work_tree};
 /// devices can't run, guards. No registry is asked: of archives, charts and images it tells what the last `publish`
 /// could not find. Exit code 0 if all is right, 1 if there is any problem.
 ///
+/// With --fix it first puts right in the fleet's own files what can be meant in one way only: a key or the name of a parameter that is
+/// like one that there is, quotes that are missing or too many, `.yml` at the end of a name, an id that is missing. What it wrote is told,
+/// and `git diff` shows it.
+///
 ///   wfm-git-publisher validate
 ///   wfm-git-publisher validate --rev HEAD~1
 ///   wfm-git-publisher validate --fix
@@ -33,7 +39,7 @@ pub(super) struct Args {
     #[arg(long)]
     rev: Option<String>,
 
-    /// Write the ids that are missing; nothing is committed
+    /// Put right what can be meant in one way only; nothing is committed
     #[arg(long, conflicts_with = "rev")]
     fix: bool,
 
@@ -44,8 +50,10 @@ pub(super) struct Args {
 
 pub(super) fn run(place: &Place, args: &Args) -> Result<u8, Failure> {
     let root = place.root()?;
-    let fixed = if args.fix { fix(&root)? } else { Vec::new() };
-    let text = fixed.iter().map(|file| format!("{}: wrote its id\n", text::line(file))).collect::<String>();
+    let fixes = if args.fix { fix(&root, super::threads())? } else { Vec::new() };
+    let told = |Fix { file, what }: &Fix| format!("{}: {}\n", text::line(file), text::line(what));
+    let text = fixes.iter().map(told).collect::<String>();
+    let fixed: BTreeSet<_> = fixes.iter().map(|fix| &fix.file).collect();
     let files = match &args.rev {
         Some(rev) => {
             let source = place.source()?;

@@ -6,7 +6,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use repo_model::margo::ProfileType;
-use repo_model::problem::{Problem, Problems, Severity};
+use repo_model::margo::configuration::Schema;
+use repo_model::problem::{Mend, Problem, Problems, Severity};
+use repo_model::value::ParamValue;
+use repo_model::yaml::{Plain, nearest, resolve};
 use repo_model::{ApplicationId, DeploymentName, DeviceId, KeyText};
 
 use super::application::Application;
@@ -378,8 +381,29 @@ pub fn check_value(application: &Application, name: &str, given: &Given) -> Opti
     let rule = &application.rules.get(name)?.schema;
     match schema::check(rule, value) {
         Ok(()) => None,
-        Err(Breach::Wrong(message)) => Some(given.place.problem(message).hint(format!("its rule is `{}`", rule.name))),
+        Err(Breach::Wrong(message)) => {
+            let problem = given.place.problem(message).hint(format!("its rule is `{}`", rule.name));
+            Some(meant(rule, value).into_iter().fold(problem, Problem::mend))
+        }
         Err(Breach::Doubt(message)) => Some(given.place.problem(message).warning()),
+    }
+}
+
+/// What follows the rule with quotes, or without them, and is the same otherwise.
+fn meant(rule: &Schema, value: &ParamValue) -> Option<Mend> {
+    let follows = |other: &ParamValue| schema::check(rule, other).is_ok();
+    match value {
+        ParamValue::String(text) => {
+            let plain = match resolve(text) {
+                Plain::Integer(value) => ParamValue::Integer(value),
+                Plain::Double(value) => ParamValue::Double(value),
+                Plain::Boolean(value) => ParamValue::Boolean(value),
+                Plain::Null | Plain::HugeInteger | Plain::String => return None,
+            };
+            (plain.text() == *text && follows(&plain)).then(|| Mend::Unquote(text.clone()))
+        }
+        ParamValue::Array(_) => None,
+        plain => follows(&ParamValue::String(plain.text())).then(|| Mend::Quote(plain.text())),
     }
 }
 
@@ -428,7 +452,11 @@ fn names_in(versions: &[&Deployment], values: &Values, problems: &mut Problems) 
             let known: BTreeSet<_> = described.clone().flat_map(|one| one.parameters.keys()).collect();
             let id = described.map(|one| one.id.as_str()).next().unwrap_or_default();
             let problem = place.problem(format!("{id} has no parameter `{name}`"));
-            problems.push(problem.hint(format!("it has {}", listed(known.into_iter()))));
+            let near = nearest(name, known.iter().map(|one| one.as_str()));
+            let near = near.filter(|(near, is_only)| *is_only && !values.contains_key(*near));
+            let mend = near.map(|(near, _)| Mend::Key { was: name.clone(), is: near.to_owned() });
+            let problem = problem.hint(format!("it has {}", listed(known.into_iter())));
+            problems.push(mend.into_iter().fold(problem, Problem::mend));
         } else if !having.iter().any(uses) {
             let profiles = having.iter().flat_map(|one| one.profiles()).map(|profile| &profile.description.id);
             let profiles = listed(profiles.collect::<BTreeSet<_>>().into_iter());

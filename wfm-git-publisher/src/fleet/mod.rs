@@ -277,6 +277,12 @@ pub fn deployment_file(files: &[SourceFile], id: &DeploymentName) -> Option<Stri
     all.find(|file| file.id().as_ref() == Some(id)).map(|file| file.path.clone())
 }
 
+/// The files that lie where files of the fleet lie, and aren't read because of the ending of their names.
+pub fn misnamed(files: &[SourceFile]) -> impl Iterator<Item = &str> {
+    let found = files.iter().filter(|file| file::Role::of(&file.path) == Some(file::Role::Misnamed));
+    found.map(|file| file.path.as_str())
+}
+
 /// The files of devices and deployments that have no `id` at all.
 pub fn without_id(files: &[SourceFile]) -> Vec<String> {
     let named = |file: &&SourceFile| {

@@ -1,6 +1,7 @@
 //! Where something stands in a fleet's files.
 
 use std::fmt;
+use std::num::NonZeroU32;
 use std::str::FromStr;
 
 use repo_model::problem::Problem;
@@ -23,7 +24,8 @@ pub struct Place {
 impl Place {
     pub(super) fn of(field: &Field<'_>) -> Self {
         let Problem { file, line, column, key, .. } = field.problem("");
-        Self { file, line: line.unwrap_or(1), column: column.unwrap_or(1), key }
+        let number = |known: Option<NonZeroU32>| known.map_or(1, NonZeroU32::get);
+        Self { file, line: number(line), column: number(column), key }
     }
 
     /// A file as a whole.

@@ -1,5 +1,6 @@
 //! Templates in the values of parameters: strict, typed, and over nothing but what the fleet says of the device.
 
+use std::num::NonZeroU32;
 use std::sync::LazyLock;
 
 use minijinja::syntax::SyntaxConfig;
@@ -215,7 +216,7 @@ impl Text {
         let spaces = self.source.get(2..).is_some_and(|rest| rest.starts_with(SPACES));
         let cut = if self.expression().is_some() { 2 + usize::from(spaces) } else { 0 };
         if let Some(within) = error.range().and_then(|range| self.source.get(..range.start + cut)) {
-            problem.column = Some(self.place.column + self.shift(within));
+            problem.column = NonZeroU32::new(self.place.column + self.shift(within));
         }
         match error.kind() {
             ErrorKind::UndefinedError => problem.hint(HINT),

@@ -51,7 +51,7 @@ pub use batch::{Batch, Candidate, counts, waiting_with};
 pub use clones::{ClonesError, restore_clones};
 pub use device_file::DeviceFileError;
 pub use enroll::{EnrollError, Enrolled, Lines, enroll};
-pub use fix::{FixError, fix};
+pub use fix::{Fix, FixError, fix};
 pub use fleet_host::{API, API_VERSION, Answer, FleetHost, FleetHostError, LoggedIn, OPENAPI_PATH};
 pub use init::{InitError, InitOptions, Made, SKELETON, init};
 pub use join::{JoinError, Over, Reach, write_join};

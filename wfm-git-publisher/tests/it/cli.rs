@@ -238,6 +238,54 @@ fn missing_ids_are_written_from_the_names_of_the_files() {
 }
 
 #[test]
+fn what_can_be_meant_in_one_way_only_is_put_right_and_nothing_else_is() {
+    let lab = Lab::new();
+    lab.edit("fleet.yaml", "  poll: 15s", "  polll: 15s");
+    lab.edit("devices/press-01.yaml", "line: \"1\"", "line: 1");
+    lab.edit("deployments/hello.yaml", "greeting: hello from the packer", "greting: yes # or no");
+    lab.edit("deployments/hello.yaml", "interval: 10", "interval: '10'");
+    lab.edit("deployments/hello.yaml", "# suspended: true", "suspended: \"true\"");
+    let (old, new) = ("devices/press-02.yml", "devices/press-02.yaml");
+    lab.write(old, lab.read(new));
+    lab.remove(new);
+    // A time has a unit, so this isn't right in quotes either, and nobody but the vendor changes a package.
+    lab.edit("fleet.yaml", "report: 5m ", "report: 5 ");
+    lab.edit("applications/hello/1.0.0/margo.yaml", "catalog:", "catlog:");
+    let package = lab.read("applications/hello/1.0.0/margo.yaml");
+    let ran = lab.run(&["validate", "--fix"]);
+    assert_eq!(ran.code, Some(1), "{}", ran.out);
+    assert_eq!(lab.read("applications/hello/1.0.0/margo.yaml"), package);
+    lab.edit("applications/hello/1.0.0/margo.yaml", "catlog:", "catalog:");
+    let fixed = lab.run(&["validate", "--fix"]);
+    assert!(fixed.err.starts_with("error: the fleet has 1 problem\ncaused by: fleet.yaml:"), "{}", fixed.err);
+    assert!(fixed.err.contains(": policy.report: is an integer, expected a string\n"), "{}", fixed.err);
+    let mut told: Vec<_> = ran.out.lines().chain(fixed.out.lines()).collect();
+    told.sort_unstable();
+    assert_eq!(
+        told,
+        [
+            "deployments/hello.yaml: overrides[0].parameters.greting: wrote \"yes\" for yes",
+            "deployments/hello.yaml: overrides[0].parameters.greting: wrote greeting for greting",
+            "deployments/hello.yaml: overrides[0].parameters.interval: wrote 10 for '10'",
+            "deployments/hello.yaml: suspended: wrote true for \"true\"",
+            "devices/press-01.yaml: labels.line: wrote \"1\" for 1",
+            "devices/press-02.yaml: was devices/press-02.yml",
+            "fleet.yaml: policy.polll: wrote poll for polll",
+        ]
+    );
+    lab.edit("fleet.yaml", "report: 5 ", "report: 5m ");
+    lab.run(&["validate"]).good();
+    // The words are those of before, but for what was put right.
+    for (file, was, is) in [
+        ("deployments/hello.yaml", "greeting: \"yes\" # or no", "greeting: hello from the packer"),
+        ("deployments/hello.yaml", "\nsuspended: true", "\n# suspended: true"),
+    ] {
+        lab.edit(file, was, is);
+    }
+    assert_eq!(repo_testkit::git::git(&lab.fleet, &["status", "--porcelain"]), "");
+}
+
+#[test]
 fn enrolment_keeps_what_people_wrote() {
     let lab = Lab::new();
     let before = lab.read("devices/press-01.yaml");

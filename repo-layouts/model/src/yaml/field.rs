@@ -10,7 +10,7 @@ use std::str::FromStr;
 
 use super::{Limits, Node, Plain, Scalar, Span, Strictness, Style, Value, is_ambiguous, parse, parse_json, resolve};
 use crate::IntoMap;
-use crate::problem::{Problem, Problems};
+use crate::problem::{Mend, Problem, Problems};
 
 /// Reads a YAML document: the typed value with its warnings, or every problem.
 pub fn read<T>(
@@ -164,6 +164,7 @@ impl<'a> Field<'a> {
     fn doubtful(&self, message: String) -> Option<()> {
         let text = self.node.text().unwrap_or_default();
         let problem = self.problem(message).hint(format!("write \"{text}\" in quotes if it is meant as text"));
+        let problem = problem.mend(Mend::Quote(text.to_owned()));
         match self.context.strictness {
             Strictness::Fleet => {
                 self.report(problem);
@@ -208,7 +209,10 @@ impl<'a> Field<'a> {
         let Scalar { text, style } = self.scalar("`true` or `false`")?;
         match resolve(text) {
             Plain::Boolean(value) if *style == Style::Plain => Some(value),
-            _ => self.fail(format!("is `{text}`, expected `true` or `false` without quotes")),
+            meant => {
+                let problem = self.problem(format!("is `{text}`, expected `true` or `false` without quotes"));
+                self.unquotable(problem, matches!(meant, Plain::Boolean(_)))
+            }
         }
     }
 
@@ -219,8 +223,22 @@ impl<'a> Field<'a> {
             Plain::Integer(value) if *style == Style::Plain && value.to_string() == *text => {
                 T::try_from(value).map_or_else(|_| self.fail(format!("{text} is out of range")), Some)
             }
-            _ => self.fail(format!("is `{text}`, expected an integer in decimal, without quotes")),
+            meant => {
+                let problem = self.problem(format!("is `{text}`, expected an integer in decimal, without quotes"));
+                self.unquotable(problem, matches!(meant, Plain::Integer(_)))
+            }
         }
+    }
+
+    /// Records a problem of a scalar, which its text without quotes puts right if that is what is expected.
+    fn unquotable<T>(&self, problem: Problem, is_meant: bool) -> Option<T> {
+        self.report(match &self.node.value {
+            Value::Scalar(Scalar { text, style: Style::Quoted }) if is_meant => {
+                problem.mend(Mend::Unquote(text.clone()))
+            }
+            _ => problem,
+        });
+        None
     }
 
     /// The items of a list, if each can be read.
@@ -350,21 +368,32 @@ impl<'a> Reader<'a> {
             let known = self.known.contains(&name) || (self.extensions && is_extension(name));
             if !known {
                 let field = self.field.child(name, key);
-                field.report(field.problem("unknown key").hint(self.advice(name)));
+                field.report(self.advise(field.problem("unknown key"), name));
             }
         }
     }
 
-    fn advice(&self, name: &str) -> String {
-        let near = self.known.iter().map(|key| (distance(&key.to_lowercase(), &name.to_lowercase()), key)).min();
-        match near {
-            Some((far, key)) if far <= 2.min(name.len() / 2) => format!("did you mean `{key}`?"),
-            _ => format!(
-                "known here: {}",
-                self.known.iter().map(|key| format!("`{key}`")).collect::<Vec<_>>().join(", ")
-            ),
+    /// The problem with the key that is most like this one, or all that there are.
+    fn advise(&self, problem: Problem, name: &str) -> Problem {
+        let Some((key, is_only)) = nearest(name, self.known.iter().copied()) else {
+            let known: Vec<_> = self.known.iter().map(|key| format!("`{key}`")).collect();
+            return problem.hint(format!("known here: {}", known.join(", ")));
+        };
+        let problem = problem.hint(format!("did you mean `{key}`?"));
+        match is_only && !self.has(key) {
+            true => problem.mend(Mend::Word { was: name.to_owned(), is: key.to_owned() }),
+            false => problem,
         }
     }
+}
+
+/// The name that is most like another one, if any is much like it, and whether no other one is as much.
+pub fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<(&'a str, bool)> {
+    let mut near: Vec<_> = known.map(|key| (distance(&key.to_lowercase(), &name.to_lowercase()), key)).collect();
+    near.sort_unstable();
+    near.dedup();
+    let (far, key) = *near.first().filter(|(far, _)| *far <= 2.min(name.len() / 2))?;
+    Some((key, near.get(1).is_none_or(|(next, _)| *next > far)))
 }
 
 fn join(path: &str, key: &str) -> String {

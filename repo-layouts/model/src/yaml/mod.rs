@@ -13,7 +13,7 @@ mod typed;
 mod words;
 mod write;
 
-pub use field::{Context, Field, Reader, read, read_json};
+pub use field::{Context, Field, Reader, nearest, read, read_json};
 pub use json::parse_json;
 pub use parse::{parse, parse_at};
 pub use scalar::{Plain, Strictness, is_ambiguous, resolve};

@@ -1,5 +1,7 @@
 //! The documents published with the specification: valid ones parse and round-trip, invalid ones are refused by field.
 
+use std::num::NonZeroU32;
+
 use repo_model::margo::deployment::Dialect;
 use repo_model::margo::{
     ApplicationDeployment, ApplicationDescription, DeploymentStatus, DeviceCapabilities, ProfileType, Source, State,
@@ -93,7 +95,7 @@ fn the_json_examples_round_trip() {
 fn the_invalid_examples_are_refused_by_the_field_that_is_wrong() {
     let file = "invalid/ApplicationDeployment-wrong-kind.yaml";
     let problem = assert_refused(ApplicationDeployment::read(file, &fixture(file)), "kind", "SomethingErroneous");
-    assert_eq!((problem.line, problem.column), (Some(2), Some(7)));
+    assert_eq!((problem.line, problem.column), (NonZeroU32::new(2), NonZeroU32::new(7)));
     let manifest = StateManifest::parse(&fixture("invalid/DesiredStateManifest-invalid-digest.json"));
     assert_refused(manifest, "bundle.digest", "`invalid-digest` is not a digest");
 }

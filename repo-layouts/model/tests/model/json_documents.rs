@@ -1,6 +1,7 @@
 //! State Manifest, status and capabilities: every rule on both sides of its edge.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU32;
 
 use repo_model::margo::capabilities::{DeviceCapabilities, Dialect};
 use repo_model::margo::status::{ComponentStatus, DeploymentStatus, Status, StatusError};
@@ -225,7 +226,7 @@ fn documents_of_2024_are_refused_with_their_revision_and_what_they_lack() {
         assert_refused(DeploymentStatus::read("s.json", status.as_bytes()), "apiVersion", "Margo's 2024 text");
     assert!(problem.message.contains("neither `adoptedManifestVersion` nor `error.source`"), "{problem}");
     assert!(problem.hint.as_deref().unwrap().contains("1.0.0-rc.3"), "{problem:?}");
-    assert_eq!((problem.line, problem.column), (Some(1), Some(16)));
+    assert_eq!((problem.line, problem.column), (NonZeroU32::new(1), NonZeroU32::new(16)));
     let device =
         r#"{"apiVersion": "device.margo/v1", "kind": "DeviceCapability", "properties": {"id": "a", "roles": []}}"#;
     assert_refused(DeviceCapabilities::read("c.json", device.as_bytes()), "apiVersion", "Margo's 2024 text");
@@ -235,6 +236,6 @@ fn documents_of_2024_are_refused_with_their_revision_and_what_they_lack() {
         let text = deployment.replace("margo.org/v1-alpha1", version);
         let read = ApplicationDeployment::read("d.yaml", text.as_bytes());
         let problem = assert_refused(read, "apiVersion", "neither `id` and `spec.applicationId`");
-        assert_eq!(problem.line, Some(1), "{problem}");
+        assert_eq!(problem.line, NonZeroU32::new(1), "{problem}");
     }
 }

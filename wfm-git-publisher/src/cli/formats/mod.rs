@@ -6,6 +6,7 @@ mod markdown;
 mod sarif;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::num::NonZeroU32;
 
 use clap::ValueEnum;
 use repo_model::problem::{Problem, Problems, Severity};
@@ -118,7 +119,7 @@ impl Finding {
         self.problem.severity == Severity::Error
     }
 
-    fn order(&self) -> (bool, &str, Option<u32>) {
+    fn order(&self) -> (bool, &str, Option<NonZeroU32>) {
         (!self.is_error(), &self.problem.file, self.problem.line)
     }
 

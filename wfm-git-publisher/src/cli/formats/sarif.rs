@@ -35,7 +35,7 @@ fn result(finding: &Finding, rules: &[&str]) -> Value {
     if let Some(line) = problem.line {
         place["region"] = json!({ "startLine": line });
         if let Some(column) = problem.column {
-            place["region"]["startColumn"] = column.into();
+            place["region"]["startColumn"] = json!(column);
         }
     }
     json!({
