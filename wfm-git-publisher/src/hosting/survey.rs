@@ -35,8 +35,7 @@ enum Standing {
     Behind,
     /// It reported nothing that can be believed.
     Silent,
-    /// It has something older, or never reported what it has, and nothing was heard of it for long: it is off, or cut
-    /// off.
+    /// Nothing was heard of it for long, whatever it had then: it is off, or cut off.
     Offline,
     /// It is retired, and gets nothing more.
     Retired,
@@ -184,13 +183,13 @@ impl Survey {
         let published = entry.last_published().map_or(0, |published| published.serial);
         Ok(match said {
             None => (Standing::Silent, None),
-            Some(said) if said.serial >= published => (Standing::Current, None),
             Some(said)
                 if heard(home, device)
                     .is_some_and(|heard| is_overdue(said.windows.as_ref(), heard, said.patience(), now)) =>
             {
                 (Standing::Offline, None)
             }
+            Some(said) if said.serial >= published => (Standing::Current, None),
             Some(said) => (Standing::Behind, said.lacks_since),
         })
     }

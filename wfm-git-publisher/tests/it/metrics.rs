@@ -61,6 +61,21 @@ fn devices_that_are_off_or_gone_say_nothing_of_how_quick_publishes_arrive() {
 }
 
 #[test]
+fn a_device_that_has_everything_and_is_not_heard_of_is_not_counted_as_current() {
+    let lab = Lab::with(&DEVICES);
+    lab.publish_at(*BEGIN - 2000);
+    for device in DEVICES {
+        Reporter { lab: &lab, device }.status_with(device, ("installed", ""), "0.3.0", &[]);
+    }
+    let mut site = Site::on(lab, "");
+    let auditor = site.login("audit", Role::Auditor, None);
+    assert_eq!((count(&site, &auditor, "current"), count(&site, &auditor, "offline")), (2, 0));
+    was_silent(&site.lab, "press-01", 2);
+    site.restart();
+    assert_eq!((count(&site, &auditor, "current"), count(&site, &auditor, "offline")), (1, 1));
+}
+
+#[test]
 fn a_device_that_its_windows_let_say_nothing_is_not_offline_until_it_could_have_spoken() {
     let lab = Lab::with(&["press-01"]);
     lab.publish_at(*BEGIN - 2000);
