@@ -10,6 +10,7 @@ mod rules;
 mod told;
 mod webhook;
 
+use std::collections::BTreeSet;
 use std::fs::OpenOptions;
 use std::path::PathBuf;
 use std::sync::{Arc, mpsc};
@@ -21,16 +22,17 @@ use repo_git::durable::{self, FileError};
 use repo_model::problem::Problems;
 use repo_model::{DeviceId, FleetId, error_chain};
 use tracing::{debug, warn};
+use wfm_git_host::accounts::{AccountError, AccountName, Store};
 use wfm_git_host::ca;
 
 use crate::config::{self, Config};
 use crate::operator::key_ends;
 use crate::publish::Findings;
 use crate::repos::{Control, ControlError, FleetRepo, Home, Rosters, SourceError};
-use crate::status;
+use crate::status::{self, DeviceStatus};
 
 use receiver::{Courier, Look, Receiver};
-use rules::Looked;
+use rules::{Ending, Looked};
 
 pub use receiver::TellError;
 pub use rules::{Alert, Firing};
@@ -62,6 +64,8 @@ pub enum LookError {
     Control(#[from] ControlError),
     #[error("cannot read the publisher's settings")]
     Config(#[from] config::ConfigError),
+    #[error("cannot read the host's accounts")]
+    Accounts(#[from] AccountError),
     #[error(transparent)]
     File(#[from] FileError),
 }
@@ -122,16 +126,25 @@ impl Alerts {
         let devices = status::read(&self.home, &control, &fleet, &|_: &DeviceId| true, [].into(), self.threads, now);
         let (ledger, rosters) = control;
         let blocked: Vec<_> = findings.of_all().cloned().collect();
-        let (devices, blocked, rollouts, ends) = (&devices, &blocked, &ledger.rollouts, &self.ends(&rosters)?);
+        let ends = &self.ends(&rosters, &devices)?;
+        let (devices, blocked, rollouts) = (&devices, &blocked, &ledger.rollouts);
         Ok((fleet.settings.id, Looked { devices, blocked, rollouts, ends, now }.firing()))
     }
 
-    /// When credentials of the publisher's end.
-    fn ends(&self, rosters: &Rosters) -> Result<Vec<(&'static str, Timestamp)>, LookError> {
+    /// When the publisher's key, the host's own certificate and the secrets of its accounts end.
+    fn ends(&self, rosters: &Rosters, devices: &[DeviceStatus]) -> Result<Vec<Ending>, LookError> {
         let certificate = Config::load(&self.home.config())?.serve.and_then(|serve| serve.certificate);
-        let key = key_ends(&self.home, rosters).map(|end| ("publisher-key", end));
-        let certificate = certificate.and_then(|path| ca::file_expires(&path)).map(|end| ("host-certificate", end));
-        Ok(key.into_iter().chain(certificate).collect())
+        let own = [
+            ("publisher-key", "the publisher's key", key_ends(&self.home, rosters)),
+            ("host-certificate", "the host's certificate", certificate.and_then(|path| ca::file_expires(&path))),
+        ];
+        let own = own
+            .into_iter()
+            .filter_map(|(name, what, end)| Some(Ending { name: name.to_owned(), what: what.to_owned(), end: end? }));
+        // Files of devices' accounts, which may be many, aren't opened.
+        let of_devices: BTreeSet<_> = devices.iter().map(|one| AccountName::of(&one.device)).collect();
+        let others = Store::new(self.home.accounts()).list_named(|name| !of_devices.contains(name))?.accounts;
+        Ok(own.chain(others.values().filter_map(Ending::of)).collect())
     }
 
     /// What a receiver was told, by the receiver's name; `None` if it was never told anything.

@@ -6,6 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 use repo_model::DeviceId;
 use repo_model::report::ConditionType;
 use serde::{Deserialize, Serialize};
+use wfm_git_host::accounts::{Account, Role};
 
 use crate::config::AlertKind;
 use crate::plan::Blocked;
@@ -73,9 +74,30 @@ pub(super) struct Looked<'a> {
     /// What can't be published for any device.
     pub(super) blocked: &'a [Blocked],
     pub(super) rollouts: &'a Rollouts,
-    /// When the publisher's key counts no more, and when the host's own certificate ends, each with what it is called.
-    pub(super) ends: &'a [(&'static str, Timestamp)],
+    pub(super) ends: &'a [Ending],
     pub(super) now: Timestamp,
+}
+
+/// A credential that ends.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Ending {
+    /// What makes it the same one, below `credentials/`.
+    pub(super) name: String,
+    /// What it is, for people.
+    pub(super) what: String,
+    pub(super) end: Timestamp,
+}
+
+impl Ending {
+    /// The secret with which a person or a program comes to the host, if it ends and was given for longer than such an end is told ahead.
+    /// Devices renew their own.
+    pub(super) fn of(account: &Account) -> Option<Self> {
+        let secret = account.secrets.last().filter(|_| account.role != Role::Device && account.revoked.is_none())?;
+        let (name, end) = (&account.name, secret.expires?);
+        let is_long = end.duration_since(secret.created) > SOON;
+        let what = format!("the secret of the account {name} ({})", account.role.as_str());
+        is_long.then(|| Self { name: format!("accounts/{name}"), what, end })
+    }
 }
 
 impl Looked<'_> {
@@ -95,11 +117,10 @@ impl Looked<'_> {
             let how = if left == 0 { "every device has the change" } else { "some devices don't have the change" };
             Alert::of_rollout(AlertKind::RolloutFinished, state.rollout, &format!("the rollout is done: {how}"))
         });
-        let soon = self.ends.iter().filter(|(_, end)| end.duration_since(self.now) < SOON);
-        let ends = soon.map(|(what, end)| {
-            let words = what.replace('-', " ");
-            let subject = format!("credentials/{what}");
-            Alert::new(AlertKind::CredentialEnds, subject, &format!("the {words} ends at {end:.0}"))
+        let soon = self.ends.iter().filter(|one| one.end.duration_since(self.now) < SOON);
+        let ends = soon.map(|Ending { name, what, end }| {
+            let subject = format!("credentials/{name}");
+            Alert::new(AlertKind::CredentialEnds, subject, &format!("{what} ends at {end:.0}"))
         });
         let all = devices.chain(blocked).chain(stopped).chain(done).chain(ends);
         all.map(|alert| (alert.key(), alert)).collect()
@@ -163,8 +184,12 @@ fn of_blocked(place: &str, blocked: &Blocked) -> Alert {
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
+    use std::time::Duration;
 
+    use repo_model::Digest;
     use repo_model::report::Doubt;
+    use serde_json::json;
+    use wfm_git_host::accounts::Record;
 
     use super::*;
     use crate::status::DeploymentRow;
@@ -244,8 +269,11 @@ mod tests {
         let gone = DeviceStatus { membership: Membership::Gone, ..status(&[Health::Offline]) };
         assert_eq!(firing(&[gone]), Firing::new());
         let now: Timestamp = "2027-03-10T12:00:00Z".parse().expect("a moment");
-        let ends = |days: i64| [("publisher-key", now + SignedDuration::from_hours(24 * days))];
-        let keys = |ends: &[(&'static str, Timestamp)]| {
+        let ends = |days: i64| {
+            let (name, what) = ("publisher-key".to_owned(), "the publisher's key".to_owned());
+            [Ending { name, what, end: now + SignedDuration::from_hours(24 * days) }]
+        };
+        let keys = |ends: &[Ending]| {
             Looked { devices: &[], blocked: &[], rollouts: &Rollouts::default(), ends, now }
                 .firing()
                 .into_keys()
@@ -253,5 +281,24 @@ mod tests {
         };
         assert_eq!(keys(&ends(29)), ["credential-ends credentials/publisher-key"]);
         assert_eq!(keys(&ends(31)), [""; 0]);
+    }
+
+    #[test]
+    fn the_secret_of_a_person_fires_before_it_ends_and_one_for_a_short_time_or_of_a_device_does_not() {
+        let now: Timestamp = "2027-03-10T12:00:00Z".parse().expect("a moment");
+        let account = |role: Role, days: u64| {
+            let ttl = Some(Duration::from_secs(days * 24 * 3600));
+            let secret = json!(Record::new(Digest::of(b"it"), ttl, now));
+            let file = json!({"layout": 1, "name": "desk", "role": role, "secrets": [secret]});
+            serde_json::from_value::<Account>(file).expect("an account")
+        };
+        let desk = Ending::of(&account(Role::Auditor, 90)).expect("it ends");
+        assert_eq!(desk.name, "accounts/desk");
+        assert_eq!(desk.what, "the secret of the account desk (auditor)");
+        assert_eq!(desk.end, now + SignedDuration::from_hours(24 * 90));
+        assert_eq!(Ending::of(&account(Role::Operator, 30)), None);
+        assert_eq!(Ending::of(&account(Role::Device, 90)), None);
+        let revoked = Account { revoked: Some(now), ..account(Role::Operator, 90) };
+        assert_eq!(Ending::of(&revoked), None);
     }
 }

@@ -101,7 +101,7 @@ kinds! {
     RolloutStopped "rollout-stopped" "Too many devices of a rollout failed, and nobody said that it goes on."
     RolloutFinished "rollout-finished" "A rollout is done."
     SecurityEvent "security-event" "What a device says can't be believed, or it says something that an auditor should know."
-    CredentialEnds "credential-ends" "The publisher's key or the host's own certificate ends within 30 days."
+    CredentialEnds "credential-ends" "The publisher's key, the host's own certificate or an account's secret ends within 30 days."
 }
 
 impl AlertKind {

@@ -6,10 +6,12 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
+use jiff::{SignedDuration, Timestamp};
 use repo_testkit::pki::{Authority, Validity};
 use repo_testkit::ports::free_port;
 use serde_json::{Value, json};
 
+use wfm_git_host::accounts::{Role, Store, TTL};
 use wfm_git_publisher::rollout::Phase;
 
 use crate::device_history::tells;
@@ -257,15 +259,19 @@ fn what_a_device_says_of_itself_how_a_rollout_ends_and_what_soon_counts_no_more_
     let dir = lab.dir().display();
     let serve = format!("serve: {{names: [wfm.example], certificateFile: {dir}/host.pem, keyFile: {dir}/host.key}}\n");
     fs::write(lab.home.config(), fs::read_to_string(lab.home.config()).unwrap() + &serve).unwrap();
+    // For 90 days, of which 20 are left.
+    let began = Timestamp::now() - SignedDuration::from_hours(70 * 24);
+    let desk = "desk".parse().unwrap();
+    Store::new(lab.home.accounts()).add(&desk, Role::Auditor, None, Some(TTL), began).unwrap();
     let running = Running::start(&lab, &[]);
     // Whoever hears of a rollout's end was there before it.
-    wait_for("the certificate's end", || events(&paged).len() == 1);
+    wait_for("the ends of the certificate and the secret", || events(&paged).len() == 2);
     let condition = |kind: &str| json!({"type": kind, "reason": "Reason", "message": "it is so"});
     tells(&lab, "press-01", ["Stalled", "Stale", "RuntimeUnavailable"].map(condition).into(), json!([]));
     let unwell = r#""health":"degraded","reason":"`web` is gone""#;
     Reporter { lab: &lab, device: "packer-01" }.heartbeat_of("packer-01", &after(-60), unwell);
     rollouts::remember(&lab.home, 12, Phase::Done, &["press-01", "packer-01"]);
-    repo_testkit::comes_within(std::time::Duration::from_secs(20), || events(&paged).len() >= 6);
+    repo_testkit::comes_within(std::time::Duration::from_secs(20), || events(&paged).len() >= 7);
     running.stop().good();
     let mut all: Vec<_> = events(&paged)
         .iter()
@@ -276,12 +282,13 @@ fn what_a_device_says_of_itself_how_a_rollout_ends_and_what_soon_counts_no_more_
         })
         .collect();
     all.sort();
-    assert!(
-        all[0].starts_with("credential-ends credentials/host-certificate: the host certificate ends at "),
-        "{all:?}"
-    );
+    let ends = [
+        "credential-ends credentials/accounts/desk: the secret of the account desk (auditor) ends at ",
+        "credential-ends credentials/host-certificate: the host's certificate ends at ",
+    ];
+    assert!(all.iter().zip(ends).all(|(one, begin)| one.starts_with(begin)), "{all:?}");
     assert_eq!(
-        all[1..],
+        all[2..],
         [
             "deployment-degraded devices/packer-01/deployments/hello: `web` is gone",
             "device-stale devices/press-01: Reason: it is so",

@@ -120,8 +120,13 @@ impl Store {
 
     /// Reads all accounts, revoked ones included. A file that is none is listed as broken.
     pub fn list(&self) -> Result<Listing, AccountError> {
+        self.list_named(|_| true)
+    }
+
+    /// The same for those whose names are meant.
+    pub fn list_named(&self, is_meant: impl Fn(&AccountName) -> bool) -> Result<Listing, AccountError> {
         let mut listing = Listing::default();
-        for name in self.names()? {
+        for name in self.names()?.into_iter().filter(is_meant) {
             match self.read(&name) {
                 Ok(Some(account)) => _ = listing.accounts.insert(name, account),
                 Ok(None) => {}
