@@ -18,6 +18,7 @@ use crate::operator::{
     TokenError,
 };
 use crate::publish::{self, PublishError};
+use crate::repos::HomeError;
 
 /// A person or a setting has to change.
 pub const USER: u8 = 1;
@@ -36,6 +37,8 @@ pub struct Failure {
     pub exit: u8,
     /// Whether what was asked for by its name isn't there.
     pub is_missing: bool,
+    /// Whether the publisher's home isn't there.
+    pub needs_home: bool,
     message: String,
     causes: Vec<(String, Option<String>)>,
     hint: Option<String>,
@@ -44,7 +47,8 @@ pub struct Failure {
 impl Failure {
     /// A failure without an error behind it.
     pub fn new(message: impl Into<String>) -> Self {
-        Self { exit: USER, is_missing: false, message: message.into(), causes: Vec::new(), hint: None }
+        let message = message.into();
+        Self { exit: USER, is_missing: false, needs_home: false, message, causes: Vec::new(), hint: None }
     }
 
     /// The failure to find what was asked for by its name.
@@ -87,6 +91,7 @@ impl Failure {
             if let Some(problems) = problems(error) {
                 failure = failure.problems(problems);
             }
+            failure.needs_home |= matches!(error.downcast_ref(), Some(HomeError::Missing { .. }));
             failure.hint = hint(error).or(failure.hint);
             failure.exit = failure.exit.max(exit(error));
             next = error.source();
@@ -413,7 +418,6 @@ fn exit(error: &(dyn Error + 'static)) -> u8 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::repos::HomeError;
 
     #[test]
     fn an_error_reads_as_message_causes_and_hint() {

@@ -53,6 +53,17 @@ pub(super) fn ask(place: &Place, matches: &ArgMatches) -> Result<Option<u8>, Fai
     .map(Some)
 }
 
+/// Why a command failed that needs the publisher's home, in a clone that is logged in: its host isn't asked for this.
+pub(super) fn unasked(place: &Place, failure: Failure) -> Failure {
+    let host = || FleetHost::of_clone(&place.root().ok()?).ok()?;
+    match Some(&failure).filter(|failure| failure.needs_home && place.home.is_none()).and_then(|_| host()) {
+        Some(host) => {
+            failure.hint(format!("{} isn't asked for this: do it at its machine, in the home there", host.url()))
+        }
+        None => failure,
+    }
+}
+
 /// Prints an answer as it is; returns its exit code.
 fn show(answer: &Answer) -> Result<u8, Failure> {
     if answer.is_json {

@@ -90,6 +90,7 @@ pub(super) fn run(place: &Place, command: Command) -> Result<u8, Failure> {
 
 /// The host's settings; devices that talk to another host don't enrol here.
 pub(super) fn serve(place: &Place) -> Result<Settings, Failure> {
+    place.home()?.check()?;
     let config = place.config()?;
     if config.remote.is_some() {
         return Err(Failure::new("devices talk to another host, and enrol by a join file")

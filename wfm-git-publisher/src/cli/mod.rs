@@ -222,9 +222,10 @@ pub fn main() -> ExitCode {
     }
     let matches = command().get_matches();
     let args = Args::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
-    ExitCode::from(code_of(|| match elsewhere::ask(&args.place(), &matches)? {
+    let place = args.place();
+    ExitCode::from(code_of(|| match elsewhere::ask(&place, &matches)? {
         Some(code) => Ok(code),
-        None => run(args),
+        None => run(args).map_err(|failure| elsewhere::unasked(&place, failure)),
     }))
 }
 

@@ -60,7 +60,7 @@ const fn shown(what: Shown, question: Question) -> Question {
 }
 
 /// All there are.
-const QUESTIONS: [Question; 15] = [
+const QUESTIONS: [Question; 17] = [
     shown(Shown::Status, question("status", &["status"])),
     Question { needs_home: false, ..question("devices", &["device", "list"]) },
     question("devices/{id}", &["device", "show"]),
@@ -76,6 +76,8 @@ const QUESTIONS: [Question; 15] = [
     question("explain/{device}", &["explain"]),
     question("why-not/{application}/{device}", &["why-not"]),
     question("plan", &["plan"]),
+    question("enrolments", &["device", "pending"]),
+    question("alerts", &["alert", "list"]),
 ];
 
 /// A path with its query that is no question.
@@ -106,6 +108,12 @@ pub(super) struct Called {
 pub(super) fn answers(device: &DeviceId) -> String {
     let device = utf8_percent_encode(device.as_str(), &ENCODED);
     format!("{API}devices/{device}/answers")
+}
+
+/// The question that `app devices` asks, of a version as `hello@1.0.0`.
+pub(super) fn devices(package: &str) -> String {
+    let package = utf8_percent_encode(package, &ENCODED);
+    format!("{API}applications/{package}/devices")
 }
 
 /// The question that `plan` asks.
@@ -329,6 +337,8 @@ mod tests {
             ("w rollout show 12 --watch", Ok(Some(Shown::Rollout))),
             ("w events -f", Ok(Some(Shown::Events))),
             ("w rollout list", Ok(None)),
+            ("w device pending", Ok(None)),
+            ("w device pending --watch", Err("watch")),
         ] {
             let matches = command().try_get_matches_from(line.split(' ')).unwrap();
             let (question, own) = Question::meant(&matches).unwrap();

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use repo_model::desired::Desired;
 use repo_model::margo::State;
 use repo_model::{DeploymentId, DeploymentName, DeviceId};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::fleet::{Application, Device, Fleet};
 use crate::render::{Capabilities, Facts, Fit, fit};
@@ -22,7 +22,7 @@ pub struct KnownOfDevice<'a> {
 }
 
 /// Whether a device can run a version of an application.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CanRun {
     pub device: DeviceId,
@@ -39,7 +39,7 @@ pub struct CanRun {
     pub deployed: Vec<Deployed>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Answer {
     /// It has this version, and says that it is installed.
@@ -51,7 +51,7 @@ pub enum Answer {
 }
 
 /// A profile that doesn't fit a device.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ProfileFit {
     pub profile: String,
@@ -60,7 +60,7 @@ pub struct ProfileFit {
 }
 
 /// A deployment of the application that is published for a device.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Deployed {
     /// The operator's id.

@@ -147,6 +147,8 @@ fn a_clone_elsewhere_asks_its_host_and_prints_what_is_printed_beside_the_home() 
         &["explain", DEVICE, "hello", "greeting"],
         &["why-not", "hello", DEVICE],
         &["plan", "--output", "markdown"],
+        &["device", "pending"],
+        &["alert", "list"],
     ] {
         let (ran, beside) = (there.run(args), there.site.lab.run(args));
         assert_eq!((ran.code, &ran.out), (beside.code, &beside.out), "{args:?}: {}{}", ran.err, beside.err);
@@ -339,6 +341,31 @@ fn what_a_person_says_of_a_rollout_elsewhere_is_checked_at_the_host_and_is_a_com
 }
 
 #[test]
+fn who_can_run_what_is_deployed_from_a_clone_its_host_says_and_what_it_is_not_asked_for_is_said() {
+    let there = Elsewhere::new().logged_in();
+    let deploy =
+        |package: &str, name: &str| there.run(&["deploy", package, "--name", name, "--device", DEVICE, "--yes"]);
+    let ran = deploy("hello", "second");
+    assert!(ran.err.contains(&format!("note: asked https://{} who can run it", there.site.address)), "{}", ran.err);
+    assert!(ran.good().contains("\n  press-01 isn't known to run it: "));
+    let package = fs::read_to_string(there.clone.join("applications/hello/1.0.0/margo.yaml")).unwrap();
+    fs::create_dir(there.clone.join("applications/hello/1.1.0")).unwrap();
+    there.commit("applications/hello/1.1.0/margo.yaml", &package.replace("version: 1.0.0", "version: 1.1.0"));
+    let ran = deploy("hello@1.1.0", "third");
+    assert!(ran.err.contains("note: who can run hello@1.1.0 is not known: it isn't pushed\n"), "{}", ran.err);
+    assert!(ran.good().contains("deployments/third.yaml is committed"));
+    for args in [
+        &["device", "approve", "K4TX-9QHM", "--id", "press-09"][..],
+        &["enroll", "open", "--for", "8h"],
+        &["account", "list"],
+        &["publish"],
+    ] {
+        let said = there.run(args).failed(1);
+        assert!(said.contains("there is no publisher's home at") && said.contains("isn't asked for this"), "{said}");
+    }
+}
+
+#[test]
 fn what_a_guard_holds_is_let_pass_from_a_clone() {
     let there = Elsewhere::new().logged_in();
     let file = fs::read_to_string(there.clone.join("deployments/hello.yaml")).unwrap();
@@ -448,6 +475,8 @@ fn stock_curl_gets_what_the_description_says_of_each_question() {
         ("/explain/{device}", "explain/press-01?deployment=hello"),
         ("/why-not/{application}/{device}", "why-not/hello/press-01"),
         ("/plan", "plan?rev=HEAD"),
+        ("/enrolments", "enrolments"),
+        ("/alerts", "alerts"),
     ];
     for (path, asked) in examples {
         let (status, kind, text) = curl(&site, Some(&auditor), &[], asked);

@@ -339,12 +339,14 @@ impl Schemas {
         let (own, id) = (self.others["commands"].get(command.join(" ")), command.join("-"));
         let mut paths = self.questions["paths"].as_object().unwrap().values();
         let question = paths.find(|path| path["get"]["operationId"] == id.as_str());
-        let schema = match question {
-            Some(path) => &path["get"]["responses"]["200"]["content"]["application/json"]["schema"],
-            None => own?,
-        };
+        let question = question.map(|path| &path["get"]["responses"]["200"]["content"]["application/json"]["schema"]);
+        // What goes on prints lines of its own.
+        let schemas: Vec<_> = question.into_iter().chain(own).collect();
+        if schemas.is_empty() {
+            return None;
+        }
         let parts = (&self.others["$defs"], &self.questions["components"]);
-        Some(jsonschema::validator_for(&json!({ "allOf": [schema], "$defs": parts.0, "components": parts.1 })).unwrap())
+        Some(jsonschema::validator_for(&json!({ "anyOf": schemas, "$defs": parts.0, "components": parts.1 })).unwrap())
     }
 }
 

@@ -1,23 +1,25 @@
 //! What a deployment's file would come to, before it is written: who gets it, who can't run it, what would be published; and its
 //! commit, once a person agrees.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::io::{BufRead, Write};
 
 use jiff::Timestamp;
 use repo_git::CommitId;
 use repo_model::problem::{Problem, Problems};
-use repo_model::{DeploymentName, DeviceId, text};
+use repo_model::{DeploymentName, DeviceId, error_chain, text};
+use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::super::{Place, problems_json, threads, with_options};
+use super::super::{Place, asked, problems_json, questions, threads, with_options};
 use super::ask::{Dialog, named};
 use super::options::{AnswerArgs, Said};
 use crate::error::{Failure, warning};
 use crate::explain::{Answer, CanRun, can_run};
 use crate::fleet::{self, Application, Fleet, Reading, SourceFile, counted, read_applications};
-use crate::operator::deploy::{DeploymentFile, Question, questions};
+use crate::operator::FleetHost;
+use crate::operator::deploy::{self, DeploymentFile, Question};
 use crate::plan::{Allowed, Blocked, Shown, to_json, to_text};
 use crate::publish::{self, Planned, RolloutProgress, known_devices};
 use crate::render::problems_of;
@@ -48,14 +50,20 @@ struct Judged {
     devices: Vec<DeviceId>,
     /// Those that have it by the last commit, and wouldn't any more.
     leaving: Vec<DeviceId>,
-    /// What is known of the devices that get it; nothing where the publisher's home isn't here.
+    /// What is known of the devices that get it; nothing where neither the publisher's home is here nor a host can say.
     answers: Vec<CanRun>,
-    /// What would be published for all of these; absent likewise.
+    /// What would be published for all of these; absent where the publisher's home isn't here.
     planned: Option<Planned>,
     /// What would be wrong in the fleet that isn't now; and what is doubtful in this file.
     problems: Problems,
     /// What couldn't be published that can be now.
     blocked: Vec<Blocked>,
+}
+
+/// What a host says to who can run a version.
+#[derive(Deserialize)]
+struct Asked {
+    devices: Vec<CanRun>,
 }
 
 impl Proposal<'_> {
@@ -104,7 +112,7 @@ impl Proposal<'_> {
         let mut blocked = Vec::new();
         let (mut planned, mut answers) = (None, Vec::new());
         if !has_home {
-            eprintln!("note: there is no publisher's home here, so what devices have is not looked at");
+            answers = self.asked(fleet, &devices)?;
             let found = problems_of(fleet, threads());
             let before = self.before.fleet.as_ref().filter(|_| found.has_errors());
             let before = before.map(|fleet| problems_of(fleet, threads())).unwrap_or_default();
@@ -142,6 +150,36 @@ impl Proposal<'_> {
             Some(can_run(fleet, &applications, &deployment.on(known.device).application, &known))
         })?;
         Ok(answers.into_iter().flatten().collect())
+    }
+
+    /// What the host of a clone says of these devices; nothing where none is asked, or it can't say.
+    fn asked(&self, fleet: &Fleet, devices: &[DeviceId]) -> Result<Vec<CanRun>, Failure> {
+        let host = FleetHost::of_clone(&self.place.root()?)?.filter(|_| self.place.home.is_none());
+        let Some((host, deployment)) = host.zip(fleet.deployments.get(self.id)) else {
+            eprintln!("note: there is no publisher's home here, so what devices have is not looked at");
+            return Ok(Vec::new());
+        };
+        eprintln!("note: asked {} who can run it; what is published with it a push says", host.url());
+        let mut asked: BTreeMap<_, BTreeSet<_>> = BTreeMap::new();
+        for device in devices.iter().filter_map(|id| fleet.devices.get(id)) {
+            asked.entry(deployment.on(device).application.key()).or_default().insert(&device.id);
+        }
+        let mut answers = Vec::new();
+        for ((application, version), devices) in asked {
+            let package = format!("{application}@{version}");
+            let why = match host.ask(&questions::devices(&package)) {
+                Ok(said) if said.is_json => {
+                    let Asked { devices: all } = asked::read(&said)?;
+                    answers.extend(all.into_iter().filter(|one| devices.contains(&one.device)));
+                    continue;
+                }
+                Ok(_) => "it isn't pushed".to_owned(),
+                Err(error) => error_chain(&error),
+            };
+            eprintln!("note: who can run {} is not known: {}", text::line(&package), text::line(&why));
+            return Ok(Vec::new());
+        }
+        Ok(answers)
     }
 
     fn check(&self, judged: &Judged) -> Result<(), Failure> {
@@ -218,7 +256,7 @@ impl Proposal<'_> {
                 "default": one.default,
             })
         };
-        let questions = questions(self.application, super::named(self.profile));
+        let questions = deploy::questions(self.application, super::named(self.profile));
         json!({
             "deployment": self.id,
             "application": application,
