@@ -126,11 +126,10 @@ pub struct Enrolment {
     pub certificate_line: Option<String>,
 }
 
-/// Makes a home from a join file and returns the lines that enrol the device. A second time it completes what is missing
-/// and returns the same lines; a newer join file of the same device replaces the one before.
-pub fn init(home: &Home, join_file: &Path) -> Result<Enrolment, HomeError> {
-    let bytes = fs::read(join_file).map_err(file("read", join_file))?;
-    join(home, &read_join(join_file, &bytes)?, &bytes)
+/// Makes a home from a join file's content and returns the lines that enrol the device. A second time it completes what is
+/// missing and returns the same lines; a newer join file of the same device replaces the one before.
+pub fn init(home: &Home, join_file: &Path, bytes: &[u8]) -> Result<Enrolment, HomeError> {
+    join(home, &read_join(join_file, bytes)?, bytes)
 }
 
 /// The same from the join file's content, with its bytes.

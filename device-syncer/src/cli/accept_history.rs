@@ -14,6 +14,7 @@ use crate::state::requests::Requests;
 /// For a host that lost its history and says nothing of it. Check with the operator that REV is right: `status`
 /// shows which commit is refused.
 #[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  device-syncer accept-history 6a0c4e1bd2f36a0c4e1bd2f36a0c4e1bd2f36a0c")]
 pub(super) struct Args {
     /// The commit, 40 hex digits.
     rev: String,

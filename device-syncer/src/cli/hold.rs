@@ -17,6 +17,9 @@ use crate::state::{hold, loaded};
 /// For who works at the machine. No container is stopped, and no commit of the fleet ends it. `status` shows who holds
 /// what, why and since when, and so does the report to the fleet, which is signed and stays.
 #[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  device-syncer hold --by j.doe --why \"line 2 is cleaned\"\n  device-syncer hold hello --by j.doe --why \"line 2 is cleaned\"\n  device-syncer release"
+)]
 pub(super) struct HoldArgs {
     /// The operator's id of one deployment; the whole device if left out.
     deployment: Option<String>,
@@ -38,6 +41,7 @@ pub(super) struct HoldArgs {
 
 /// Ends what `hold` with the same deployment began.
 #[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  device-syncer release\n  device-syncer release hello")]
 pub(super) struct ReleaseArgs {
     /// The operator's id of one deployment; the hold of the whole device if left out.
     deployment: Option<String>,

@@ -1,6 +1,8 @@
 //! `init`.
 
-use std::path::PathBuf;
+use std::fs;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use super::{OutputArgs, show};
@@ -15,8 +17,11 @@ use crate::home;
 /// give both, to `device enroll ID -`. The keys never leave the device. Running it again prints the same lines; a newer join
 /// file of this device replaces the one before, also to change between HTTPS and SSH, or between a secret and a certificate.
 #[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  device-syncer init --join press-01.json\n  ssh press-01 sudo device-syncer init --join - < press-01.json"
+)]
 pub(super) struct Args {
-    /// The file that `wfm-git-publisher device add` wrote.
+    /// The file that `wfm-git-publisher device add` wrote; `-` is standard input.
     #[arg(long, value_name = "FILE")]
     join: PathBuf,
     #[command(flatten)]
@@ -24,7 +29,17 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(home: &Home, args: &Args) -> Result<ExitCode, CliError> {
-    let enrolment = home::init(home, &args.join)?;
+    let enrolment = home::init(home, &args.join, &read(&args.join)?)?;
     args.output.print(|| show::enrolment(&enrolment), || show::json(&show::EnrolmentOut::of(&enrolment)))?;
     Ok(ExitCode::SUCCESS)
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, CliError> {
+    let mut bytes = Vec::new();
+    let read = match path.as_os_str() == "-" {
+        true => io::stdin().lock().read_to_end(&mut bytes),
+        false => fs::File::open(path).and_then(|mut file| file.read_to_end(&mut bytes)),
+    };
+    read.map_err(|source| CliError::Io { doing: format!("can't read `{}`", path.display()), source })?;
+    Ok(bytes)
 }

@@ -92,6 +92,7 @@ enum Command {
     #[command(name = answers::SUBCOMMAND, hide = true)]
     CollectAnswer(collect_answer::Args),
     /// Prints completions for a shell.
+    #[command(after_help = "Examples:\n  source <(device-syncer completions bash)")]
     Completions {
         /// The shell that is to complete commands.
         shell: clap_complete::Shell,

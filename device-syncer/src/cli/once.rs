@@ -12,6 +12,7 @@ use crate::reconcile::outcome::HostAnswer;
 /// Makes one pass and ends. Exit code 1 if anything isn't as wanted: a service that restarts again and again or is
 /// unhealthy, too.
 #[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  device-syncer once || device-syncer status")]
 pub(super) struct Args {}
 
 pub(super) fn run(home: Home) -> Result<ExitCode, CliError> {

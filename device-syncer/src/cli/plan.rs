@@ -14,6 +14,7 @@ use crate::state::loaded;
 ///
 /// Beside a running syncer the host isn't asked: then it is about the state that was accepted last.
 #[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  device-syncer plan\n  device-syncer plan --output json")]
 pub(super) struct Args {
     #[command(flatten)]
     output: OutputArgs,

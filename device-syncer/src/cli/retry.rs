@@ -9,6 +9,7 @@ use crate::state::requests::Requests;
 
 /// Tries again what was given up, at the next pass.
 #[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  device-syncer retry               # all of them\n  device-syncer retry hello")]
 pub(super) struct Args {
     /// The operator's id of one deployment; all of them if left out.
     deployment: Option<String>,

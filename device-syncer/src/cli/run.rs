@@ -12,6 +12,7 @@ use crate::reconcile::agent;
 
 /// Follows the repository until SIGTERM or SIGINT.
 #[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  device-syncer run --log json       # as a service: docs/service.md")]
 pub(super) struct Args {}
 
 pub(super) fn run(home: Home) -> Result<ExitCode, CliError> {

@@ -23,6 +23,7 @@ const TIMES: usize = 5;
 /// Prints when changes may be made on this device, and whether they may now: by `gates.windows` of device.yaml and by the
 /// fleet's windows, which count together, also those of single deployments.
 #[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  device-syncer windows\n  device-syncer windows --output json")]
 pub(super) struct Args {
     #[command(flatten)]
     output: OutputArgs,

@@ -1,10 +1,13 @@
 //! What a person at the device types, and what the program answers.
 
 use std::fs;
+use std::process::Command;
 
 use serde_json::Value;
 
 use crate::world::{World, syncer};
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_device-syncer");
 
 #[test]
 fn plan_prints_what_would_be_done_and_does_nothing() {
@@ -198,6 +201,11 @@ fn init_can_be_repeated_and_names_what_is_wrong() {
     init(&good.replace("\\\"threshold\\\":1", "\\\"threshold\\\":9")).ended(1).says(&["trust.sha256"]);
     assert!(!world.path("another-home").exists(), "nothing is begun with a bad join file");
     init(&good).good();
+    // As over a session of SSH.
+    let other = world.path("other-home").display().to_string();
+    let from_input = format!("'{PROGRAM}' --home '{other}' init --join - < '{}'", join.display());
+    let output = Command::new("sh").args(["-c", &from_input]).output().unwrap();
+    assert!(output.status.success() && output.stdout.starts_with(b"ssh-ed25519 "), "{output:?}");
     init(&good.replace("press-01", "press-02")).ended(1).says(&["belongs to device `press-01` already", "hint: "]);
     let missing = syncer(&world.path("third-home"), &["init", "--join", "/nothing/here.json"]).ended(1);
     assert!(missing.stderr.contains("/nothing/here.json") && missing.stderr.contains("caused by: "), "{missing:?}");
@@ -252,4 +260,21 @@ fn help_teaches_and_completions_know_the_commands() {
         assert!(script.contains("accept-history"), "{shell}");
     }
     assert_eq!(syncer(home.path(), &["oance"]).code, 2);
+    let help = syncer(home.path(), &["--help"]).good().stdout;
+    let commands = help.split("\nCommands:\n").nth(1).unwrap().split("\n\n").next().unwrap();
+    let names = commands.lines().filter_map(|line| line.strip_prefix("  ")).filter(|line| !line.starts_with(' '));
+    for name in names.map(|line| line.split(' ').next().unwrap()).filter(|name| *name != "help") {
+        let help = syncer(home.path(), &[name, "--help"]).good().stdout;
+        let is_example = |line: &&str| line.starts_with("  ") && !line.starts_with("   ") && !line.starts_with("  -");
+        let from = |line: &'_ str| line.find("device-syncer ").map(|at| line[at..].to_owned());
+        let examples: Vec<_> = help.lines().filter(is_example).filter_map(from).collect();
+        assert!(!examples.is_empty(), "{name} has no example: {help}");
+        for example in examples {
+            // It is understood, whatever is asked for besides.
+            let first = example.split(['#', '|', '&', '<', '>', ')']).next().unwrap().trim();
+            let line = first.replacen("device-syncer", &format!("'{PROGRAM}'"), 1) + " --help";
+            let output = Command::new("sh").args(["-c", &line]).output().unwrap();
+            assert!(output.status.success(), "{example}: {output:?}");
+        }
+    }
 }
