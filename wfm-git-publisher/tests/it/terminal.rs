@@ -63,3 +63,22 @@ fn a_terminal_is_told_how_far_a_command_is_by_one_line_and_whatever_else_reads_i
     assert!(page.contains(&format!("\r{line}\r{blank}\rerror: ")) && !page.contains('\u{1b}'), "{page:?}");
     assert!(said.starts_with(&format!("{line}\nerror: ")) && !said.contains('\r'), "{said:?}");
 }
+
+#[test]
+fn nothing_but_help_and_usage_is_coloured_on_a_terminal_and_not_even_that_where_no_color_is_set() {
+    let lab = Lab::new();
+    let is_coloured = |set: &str, args: &[&str]| {
+        let page = lab.on_terminal(&format!("export TERM=xterm-256color; {set} {}", quoted(args)), "").out;
+        assert!(!page.is_empty(), "{args:?}");
+        // Progress moves the cursor, which is no colour.
+        let mut sequences = page.split("\u{1b}[").skip(1);
+        sequences.any(|rest| rest.trim_start_matches(|c: char| c.is_ascii_digit() || c == ';').starts_with('m'))
+    };
+    for args in [&["status", "--help"][..], &["statu"]] {
+        assert!(is_coloured("", args), "{args:?}");
+        assert!(!is_coloured("NO_COLOR=1", args), "{args:?}");
+    }
+    for args in [&["status"][..], &["device", "list"], &["device", "show", "press-99"]] {
+        assert!(!is_coloured("", args), "{args:?}");
+    }
+}
