@@ -2,6 +2,7 @@
 
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::Duration;
 
 use repo_service::ServiceManager;
 
@@ -9,6 +10,9 @@ use crate::config::Home;
 use crate::error::CliError;
 use crate::home;
 use crate::reconcile::agent;
+
+/// How long a thread that has nothing to do is kept: just until the next pass, where these come at their usual pace.
+const KEEP: Duration = Duration::from_secs(20);
 
 /// Follows the repository until SIGTERM or SIGINT.
 #[derive(Debug, clap::Args)]
@@ -18,7 +22,8 @@ pub(super) struct Args {}
 pub(super) fn run(home: Home) -> Result<ExitCode, CliError> {
     let (syncer, _locks) = home::open(home)?;
     let failed = |source| CliError::Io { doing: "can't start the loop".to_owned(), source };
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    let runtime = runtime.enable_all().thread_keep_alive(KEEP).build().map_err(failed)?;
     tracing::info!(device = %syncer.here.device.join.device, "following");
     let service = Arc::new(ServiceManager::of(|name| std::env::var_os(name)));
     runtime.block_on(service.feed_during(agent::run(syncer, home::reload, service.clone()))).map_err(failed)?;

@@ -92,22 +92,24 @@ impl Waiter {
     }
 
     /// Returns when the host is to be asked, because a wait ended or the next one may begin; says for how long the host
-    /// wants to be left alone before. Never while there is nothing to wait for.
-    pub async fn ended(&mut self) -> Duration {
+    /// wants to be left alone before. `None` where a wait ended, and the host is asked later. Never while there is nothing to
+    /// wait for.
+    pub async fn ended(&mut self) -> Option<Duration> {
         loop {
             match &mut self.state {
                 State::Idle => std::future::pending().await,
                 State::Pause(until) => {
                     tokio::time::sleep_until((*until).into()).await;
                     self.state = State::Idle;
-                    return Duration::ZERO;
+                    return Some(Duration::ZERO);
                 }
                 State::InFlight(held) => {
                     let result = (&mut held.task).await;
                     let State::InFlight(held) = std::mem::take(&mut self.state) else { continue };
                     match result {
                         Ok(result) => {
-                            if let Some(retry_after) = self.judge(held, result) {
+                            let retry_after = self.judge(held, result);
+                            if !self.is_in_flight() {
                                 return retry_after;
                             }
                         }

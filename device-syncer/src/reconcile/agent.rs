@@ -22,7 +22,6 @@ use crate::decision::failure::is_disk_full;
 use crate::host::connection::Current;
 use crate::host::refs::{Ask, StatusTip};
 use crate::host::wait::Waiter;
-use crate::reconcile::at_rest::Rest;
 use crate::reconcile::engine_events::EngineEvents;
 use crate::reconcile::host_side::HostSide;
 use crate::reconcile::link::Link;
@@ -159,15 +158,12 @@ async fn ask_and_report(mut side: HostSide, both: &Both, mut stop: Stop) -> (Hos
         let longest = side.device.settings.host.timeouts.total.saturating_mul(REQUESTS).saturating_add(both.hangs);
         both.alive(Side::Host, longest);
         tracing::debug!(?ask, "a turn at the host begins");
-        let (link, answer);
+        let (link, answer, rests);
         link = Arc::clone(&both.link);
-        (side, answer) = blocking(move || {
-            if side.is_at_rest(ask, link.seen().as_ref()) {
-                return (side, HostAnswer::NotAsked);
-            }
+        (side, answer, rests) = blocking(move || {
             let ask = side.unless_silent(ask, &link.floor());
-            let answer = turn(&mut side, &link, ask);
-            (side, answer)
+            let (answer, rests) = turn(&mut side, &link, ask);
+            (side, answer, rests)
         })
         .await;
         match (answer, side.client.waited_refs()) {
@@ -184,7 +180,9 @@ async fn ask_and_report(mut side: HostSide, both: &Both, mut stop: Stop) -> (Hos
         let jitter = backoff::jitter(Timestamp::now());
         schedule.asked(Instant::now(), asked, jitter);
         both.note();
-        let tick = Instant::now() + next_pass(poll, None, jitter);
+        let regular = Instant::now() + next_pass(poll, None, jitter);
+        let rests = rests.filter(|_| waiter.is_in_flight()).unwrap_or_default();
+        let mut tick = regular.max(Instant::now() + rests);
         ask = loop {
             let due = schedule.due().min(tick);
             both.alive(Side::Host, due.saturating_duration_since(Instant::now()) + longest);
@@ -192,7 +190,12 @@ async fn ask_and_report(mut side: HostSide, both: &Both, mut stop: Stop) -> (Hos
                 // Cancel-safe: a timer holds nothing.
                 () = tokio::time::sleep_until(due.into()) => break schedule.ask(Instant::now(), waiter.is_in_flight()),
                 // Cancel-safe: the wait goes on in its own thread, and a pause until its moment.
-                retry_after = waiter.ended() => schedule.called(Instant::now(), retry_after),
+                retry_after = waiter.ended() => match retry_after {
+                    Some(retry_after) => schedule.called(Instant::now(), retry_after),
+                    None => tick = regular,
+                },
+                // Cancel-safe: a permit stays until it is taken.
+                () = both.link.later.notified() => tick = regular,
                 // Cancel-safe: a permit stays until it is taken.
                 () = both.link.host.notified() => {
                     break if both.link.asks() { Ask::Host } else { schedule.report(Instant::now()) };
@@ -207,12 +210,12 @@ async fn ask_and_report(mut side: HostSide, both: &Both, mut stop: Stop) -> (Hos
     (side, schedule.report(Instant::now()))
 }
 
-/// Asks the host, if this asks it, leaves what it has, and tells it what there is to tell. Returns what was had of it.
-fn turn(host: &mut HostSide, link: &Link, ask: Ask) -> HostAnswer {
+/// Asks the host, if this asks it, leaves what it has, and tells it what there is to tell. Returns what was had of it, and how long
+/// no other turn is needed while nothing changes, if the host knows everything.
+fn turn(host: &mut HostSide, link: &Link, ask: Ask) -> (HostAnswer, Option<Duration>) {
     let clone = host.clone.clone();
     let _in_use = clone.take();
     host.begin();
-    let rest = Rest::begin(&host.state, &host.device.home);
     let answer = match host.ask(ask, &link.floor()) {
         Ok(found) => {
             let answer = found.as_ref().map_or(HostAnswer::NotAsked, |found| found.host);
@@ -233,9 +236,8 @@ fn turn(host: &mut HostSide, link: &Link, ask: Ask) -> HostAnswer {
     if acted && seen.as_ref().is_some_and(|seen| !seen.acted) {
         link.acted_is_reported();
     }
-    host.rest(rest, seen.as_ref(), is_told);
     link.stands(host.report(ask, is_told));
-    answer
+    (answer, host.rests(seen.as_ref(), is_told))
 }
 
 /// Pass after pass over the device.

@@ -1,7 +1,7 @@
 //! A device at rest: what a pass left with nothing to do and nothing in the way. The passes that follow soon look whether that is
-//! still so, and end there; so do turns at the host that have nothing to ask and nothing to tell.
+//! still so, and end there. Turns at the host that would have nothing to ask and nothing to tell aren't made meanwhile.
 //!
-//! They look at what the runtimes run, what persons at the device say, what the host has, and the state in force. What else a pass
+//! Passes look at what the runtimes run, what persons at the device say, what the host has, and the state in force. What else a pass
 //! goes by changes with the time, or in files that nobody follows: one is made in full at least once a minute, and each that
 //! something waits for is.
 
@@ -29,6 +29,11 @@ pub(super) struct Rest {
     said: Vec<Option<Stamp>>,
     pub(super) since: Instant,
     looks: u32,
+}
+
+/// How long the turns at the host, which follow passes in full, wait for one that doesn't come: twice as long as it should take.
+pub(super) fn longest(poll: Duration) -> Duration {
+    (2 * IN_FULL).min(poll.saturating_mul(2 * (LOOKS + 1)))
 }
 
 impl Rest {

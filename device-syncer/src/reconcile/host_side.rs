@@ -20,7 +20,7 @@ use crate::host::refs::{Ask, RemoteRefs, StatusTip};
 use crate::host::status::StatusBranch;
 use crate::host::status_push::StatusPush;
 use crate::reconcile::accept::{Found, fetch_and_judge};
-use crate::reconcile::at_rest::Rest;
+use crate::reconcile::at_rest;
 use crate::reconcile::outcome::{HostAnswer, HostReport};
 use crate::reconcile::pass_error::PassError;
 use crate::state::accepted::{LastRead, Unreadable};
@@ -79,17 +79,6 @@ pub struct HostSide {
     /// How long the host isn't to be talked to, where a running syncer keeps windows for that.
     pub(super) silent: Option<Duration>,
     pub(super) clone: CloneInUse,
-    /// What the newest turn left, if the host knew everything then.
-    at_rest: Option<TurnAtRest>,
-}
-
-/// A turn after which the host knew everything.
-#[derive(Debug)]
-struct TurnAtRest {
-    rest: Rest,
-    observation: Arc<Observation>,
-    /// When the heartbeat is to be replaced.
-    report: Timestamp,
 }
 
 impl HostSide {
@@ -113,7 +102,6 @@ impl HostSide {
             last_read,
             silent,
             clone,
-            at_rest: None,
         }
     }
 
@@ -129,7 +117,7 @@ impl HostSide {
 
     /// Other settings count from now on.
     pub(super) fn follow(&mut self, device: Device) {
-        (self.device, self.at_rest) = (device, None);
+        self.device = device;
         self.client.connection.renew(&self.device.home, &self.device.join, &self.device.settings.host);
     }
 
@@ -245,27 +233,16 @@ impl HostSide {
         HostReport { answer: self.answer, status, is_told, is_silent, problem, retry_after, poll: self.poll }
     }
 
-    /// Notes whether the host knows everything after a turn that began then, and told what a pass saw.
-    pub(super) fn rest(&mut self, rest: Rest, seen: Option<&Seen>, is_told: bool) {
-        let report = || {
-            let (seen, desired) = (seen.filter(|seen| is_told && !seen.acted)?, self.desired()?);
-            // A turn is what finds that they begin.
-            let has_windows = self.device.settings.gates.windows.is_some() || desired.envelope.policy.windows.is_some();
-            let report = self.heartbeat.pushed()?.time.checked_add(self.device.report_interval(desired)).ok()?;
-            (!has_windows).then(|| (Arc::clone(&seen.observation), report))
-        };
-        self.at_rest = report().map(|(observation, report)| TurnAtRest { rest, observation, report });
-    }
-
-    /// Whether a turn that begins now asks nothing, and tells nothing that the host doesn't know.
-    pub(super) fn is_at_rest(&mut self, ask: Ask, seen: Option<&Seen>) -> bool {
-        let (Some(mut before), Some(seen)) = (self.at_rest.take(), seen) else { return false };
-        let asks_nothing = ask == Ask::IfMoved && !self.client.is_asked(ask);
-        let is_same = !seen.acted && Arc::ptr_eq(&seen.observation, &before.observation);
-        let is_told = asks_nothing && is_same && Timestamp::now() < before.report;
-        let rests = is_told && before.rest.goes_on(&self.state, &self.device.home);
-        self.at_rest = rests.then_some(before);
-        rests
+    /// How long no other turn is needed after one that told what a pass saw, while nothing changes and a wait at the host goes on:
+    /// until the heartbeat is to be replaced, or a pass in full should have come long ago. `None` where the host doesn't
+    /// know everything.
+    pub(super) fn rests(&self, seen: Option<&Seen>, is_told: bool) -> Option<Duration> {
+        let desired = self.desired().filter(|_| is_told && seen.is_some_and(|seen| !seen.acted))?;
+        // A turn is what finds that they begin.
+        let has_windows = self.device.settings.gates.windows.is_some() || desired.envelope.policy.windows.is_some();
+        let report = self.heartbeat.pushed()?.time.checked_add(self.device.report_interval(desired)).ok()?;
+        let until = Duration::try_from(report.duration_since(Timestamp::now())).ok().filter(|_| !has_windows)?;
+        Some(until.min(at_rest::longest(self.poll)))
     }
 
     /// Whether there is anything that the host may be told, whatever it knows.

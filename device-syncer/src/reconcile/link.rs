@@ -1,6 +1,6 @@
 //! What the two sides of a running syncer leave for each other. Neither waits for the other.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 
@@ -20,6 +20,8 @@ pub(super) struct Link {
     pub(super) here: Notify,
     /// Notified of what the host is to be told, or asked.
     pub(super) host: Notify,
+    /// Notified of what the host is to be told with the next regular turn.
+    pub(super) later: Notify,
 }
 
 #[derive(Debug)]
@@ -55,7 +57,7 @@ impl Link {
             asks: false,
             report: None,
         };
-        Self { left: Mutex::new(left), here: Notify::new(), host: Notify::new() }
+        Self { left: Mutex::new(left), here: Notify::new(), host: Notify::new(), later: Notify::new() }
     }
 
     fn left(&self) -> MutexGuard<'_, Left> {
@@ -117,9 +119,13 @@ impl Link {
         left.floor = floor.clone();
         let Some(mut seen) = seen else { return };
         seen.acted |= left.seen.as_ref().is_some_and(|before| before.acted);
-        // The rest is told with the next turn, which comes each poll interval.
-        if seen.acted || left.seen.is_none() {
-            self.host.notify_one();
+        match &left.seen {
+            Some(before) if !seen.acted => {
+                if !Arc::ptr_eq(&before.observation, &seen.observation) {
+                    self.later.notify_one();
+                }
+            }
+            _ => self.host.notify_one(),
         }
         left.seen = Some(seen);
     }
@@ -184,13 +190,39 @@ fn brings(found: &Result<Found, PassError>) -> bool {
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_host_that_goes_away_takes_nothing_back_of_what_no_pass_has_taken_over() {
+    fn floor() -> Floor {
         let (trust_digest, time) = (repo_model::Digest::of(b""), jiff::Timestamp::UNIX_EPOCH);
         let (envelope, manifest, issued) = (None, None, None);
         let (seq, serial, manifest_version, trust) = (0, 0, 0, 1);
-        let link =
-            Link::new(Floor { seq, serial, envelope, manifest_version, manifest, trust, trust_digest, time, issued });
+        Floor { seq, serial, envelope, manifest_version, manifest, trust, trust_digest, time, issued }
+    }
+
+    #[tokio::test]
+    async fn what_was_tried_is_told_at_once_what_else_is_seen_with_the_next_turn_and_the_same_not_at_all() {
+        let (link, floor) = (Link::new(floor()), floor());
+        let is_notified = async |notify: &Notify| {
+            tokio::select! {
+                biased;
+                () = notify.notified() => true,
+                () = std::future::ready(()) => false,
+            }
+        };
+        let seen = |acted| Seen { observation: Arc::default(), acted, is_soon: false };
+        let first = seen(false);
+        for (what, seen, expected) in [
+            ("the first", first.clone(), (true, false)),
+            ("the same", first, (false, false)),
+            ("another", seen(false), (false, true)),
+            ("what was tried", seen(true), (true, false)),
+        ] {
+            link.see(Some(seen), &floor);
+            assert_eq!((is_notified(&link.host).await, is_notified(&link.later).await), expected, "{what}");
+        }
+    }
+
+    #[test]
+    fn a_host_that_goes_away_takes_nothing_back_of_what_no_pass_has_taken_over() {
+        let link = Link::new(floor());
         let taken = || link.found().unwrap().unwrap();
         for away in [HostAnswer::Unreachable, HostAnswer::Unfetched] {
             link.hand_over(Found::proven(HostAnswer::Complete));

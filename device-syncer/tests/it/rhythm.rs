@@ -63,6 +63,11 @@ impl<'a> Running<'a> {
         let passes = log.split("a pass begins").skip(1);
         let mut looks: Vec<_> = passes.map(|pass| pass.contains("as the newest pass in full left it")).collect();
         looks.pop();
+    /// How many turns at the host began.
+    fn turns(&self) -> usize {
+        self.log().matches("a turn at the host begins").count()
+    }
+
         looks
     }
 
@@ -115,7 +120,11 @@ fn a_device_at_rest_is_looked_at_and_each_fourth_pass_is_made_in_full() {
     let before = running.looks().len();
     lose_containers(&world);
     until("it is healed", || world.greetings() == ["hello"]);
+    let (turns, passes) = (running.turns(), running.looks().len());
     let after = running.looks();
+    let in_full = running.looks()[passes..].iter().filter(|is_look| !**is_look).count();
+    let turns = running.turns() - turns;
+    assert!(turns <= in_full + 2, "{turns} turns at a host that knows everything, {in_full} passes in full");
     assert!(after[before..].iter().take_while(|is_look| **is_look).count() <= 1, "{after:?}");
     running.end();
 }
@@ -124,6 +133,10 @@ fn a_device_at_rest_is_looked_at_and_each_fourth_pass_is_made_in_full() {
 fn a_host_that_wants_to_be_left_alone_or_is_away_delays_no_healing() {
     let (world, host, proxy) = behind_a_proxy(waits());
     world.settings(&format!("poll: 1s\nreport: 1h\n{SHORT}"));
+    until("it rests once more", has_begun_to_rest);
+    world.fake.set("unhealthy-web", "");
+    let heartbeat = || git::show(&world.hand.repository(), "heartbeat", "current-state.json").unwrap();
+    until("the host is told", || String::from_utf8_lossy(&heartbeat()).contains("degraded"));
     let running = Running::start(&world);
     until("it waits", || host.state().waiting == 1 && world.states("greeter") == ["hello installed"]);
     proxy.set(Fault::Refuse);

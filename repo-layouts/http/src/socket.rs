@@ -8,8 +8,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use rustix::io::Errno;
 use rustix::net::sockopt::{Timeout as Direction, set_socket_timeout};
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
+use rustix::net::{AddressFamily, RecvFlags, SocketAddrUnix, SocketFlags, SocketType, connect, recv, socket_with};
 use ureq::Error;
 use ureq::config::Config;
 use ureq::http::Uri;
@@ -107,13 +108,7 @@ impl Transport for SocketTransport {
 
     fn is_open(&mut self) -> bool {
         // Nothing may be there to be read, and no end either.
-        let is_silent = |mut stream: &UnixStream| {
-            stream.set_nonblocking(true)?;
-            let read = stream.read(&mut [0]);
-            stream.set_nonblocking(false)?;
-            Ok::<_, io::Error>(read.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock))
-        };
-        is_silent(&self.stream.0).unwrap_or(false)
+        recv(&self.stream.0, &mut [0], RecvFlags::DONTWAIT) == Err(Errno::AGAIN)
     }
 }
 

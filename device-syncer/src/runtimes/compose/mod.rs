@@ -62,6 +62,7 @@ use eviction::ImageStore;
 use known::KnownContainers;
 use labels::Owner;
 use mounts::Claims;
+use project::KnownProjects;
 use resolved::Resolved;
 
 /// Runs each component as a compose project of its own.
@@ -78,6 +79,8 @@ pub struct ComposeRuntime {
     judged: Mutex<Judged>,
     /// What was observed of containers.
     known: Mutex<KnownContainers<containers::State>>,
+    /// What was read of projects.
+    projects: Mutex<KnownProjects>,
     /// What the fleet says of the site's policy, and may.
     from_fleet: Mutex<FromFleet>,
     images: ImageStore,
@@ -138,6 +141,7 @@ impl ComposeRuntime {
             images,
             judged: Mutex::default(),
             known: Mutex::default(),
+            projects: Mutex::default(),
             from_fleet: Mutex::default(),
         })
     }

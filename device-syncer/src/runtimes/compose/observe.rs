@@ -16,10 +16,10 @@ impl ComposeRuntime {
     /// One request that lists, and one for each container of ours that may have changed since the last observation.
     pub(super) fn observe_projects(&self) -> Result<Vec<Observed>, RuntimeError> {
         let ComposeSettings { projects_dir, .. } = &self.settings;
-        let mut found: BTreeMap<String, (Option<Marker>, Vec<Container>)> = Project::list(projects_dir)?
-            .into_iter()
-            .map(|(name, marker)| (name, (Some(marker), Vec::new())))
-            .into_map();
+        let mut projects = self.projects.lock().unwrap_or_else(PoisonError::into_inner);
+        let projects = projects.list(projects_dir)?.iter();
+        let mut found: BTreeMap<String, (Option<&Marker>, Vec<Container>)> =
+            projects.map(|(name, marker)| (name.clone(), (Some(marker), Vec::new()))).into_map();
         let labels = self.owner.common().map(|(name, value)| format!("{name}={value}"));
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let containers = with_labels_as_known(&self.engine, &labels, &mut known)?;
@@ -27,7 +27,7 @@ impl ComposeRuntime {
         for container in containers {
             found.entry(container.project().to_owned()).or_default().1.push(container);
         }
-        let observed = |(name, (marker, containers)): (String, (Option<Marker>, Vec<Container>))| {
+        let observed = |(name, (marker, containers)): (String, (Option<&Marker>, Vec<Container>))| {
             let mut found = observed(name, marker, &containers);
             found.violation = found.input_digest.and_then(|input| self.violation(&found.project, input));
             // Without its document nothing can be restored: it counts as half made.
@@ -60,8 +60,8 @@ pub(super) fn finished(services: &BTreeMap<String, ServiceState>) -> BTreeSet<St
     services.iter().filter(|(_, state)| ended(state)).map(|(service, _)| service.clone()).into_set()
 }
 
-pub(super) fn observed(project: String, marker: Option<Marker>, containers: &[Container]) -> Observed {
-    let complete = marker.as_ref().filter(|marker| marker.stage == Stage::Applied);
+pub(super) fn observed(project: String, marker: Option<&Marker>, containers: &[Container]) -> Observed {
+    let complete = marker.filter(|marker| marker.stage == Stage::Applied);
     let expected = |marker: &Marker| {
         let state = |service: &String| {
             let is_finished = complete.is_some() && marker.finished.contains(service);
@@ -69,7 +69,7 @@ pub(super) fn observed(project: String, marker: Option<Marker>, containers: &[Co
         };
         marker.services.iter().map(state).into_map()
     };
-    let mut services: BTreeMap<_, _> = marker.as_ref().map(expected).unwrap_or_default();
+    let mut services: BTreeMap<_, _> = marker.map(expected).unwrap_or_default();
     services.extend(containers.iter().map(|container| (container.service().to_owned(), container.state())));
     Observed {
         kind: ProfileType::Compose,
@@ -77,11 +77,8 @@ pub(super) fn observed(project: String, marker: Option<Marker>, containers: &[Co
         input_digest: complete.map(|marker| marker.input_digest),
         condition: overall(&services),
         violation: None,
-        deployment: marker
-            .as_ref()
-            .map(|it| it.deployment)
-            .or_else(|| containers.iter().find_map(Container::deployment)),
-        component: marker.map(|it| it.component).or_else(|| containers.iter().find_map(Container::component)),
+        deployment: marker.map(|it| it.deployment).or_else(|| containers.iter().find_map(Container::deployment)),
+        component: marker.map(|it| it.component.clone()).or_else(|| containers.iter().find_map(Container::component)),
         services,
     }
 }

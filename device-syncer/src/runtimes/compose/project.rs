@@ -7,9 +7,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use repo_artifacts::Archive;
-use repo_git::durable;
+use repo_git::durable::{self, Stamp};
 use repo_model::{ComponentName, DeploymentId, Digest, IntoSet, sort_few};
 use serde::{Deserialize, Serialize};
 
@@ -21,6 +22,54 @@ use crate::runtimes::{RuntimeError, files_failed as failed};
 #[derive(Debug)]
 pub(super) struct Project {
     dir: PathBuf,
+}
+
+/// The projects as they were read last, again only where a stamp says that anything of them may be another.
+#[derive(Debug, Default)]
+pub(super) struct KnownProjects {
+    /// What lies in their directory.
+    names: Vec<String>,
+    /// Of that directory, and of each marker that is or would be there; empty where a change may have the same ones.
+    stamps: Vec<Option<Stamp>>,
+    /// Without inventories, which may be long.
+    all: Vec<(String, Marker)>,
+}
+
+impl KnownProjects {
+    /// The same as [`Project::list`], without inventories.
+    pub(super) fn list(&mut self, projects_dir: &Path) -> Result<&[(String, Marker)], RuntimeError> {
+        let now = SystemTime::now();
+        if self.stamps != self.stamps(projects_dir) {
+            self.stamps.clear();
+            self.names = names(projects_dir)?;
+            self.all = Project::list(projects_dir)?;
+            self.all.iter_mut().for_each(|(_, marker)| marker.inventory.clear());
+            // What changes from here on has another stamp, and so has what changed since it was read.
+            let is_settled = |stamp: &Stamp| stamp.is_of_another_moment(now);
+            let stamps = self.stamps(projects_dir);
+            if stamps.iter().flatten().all(is_settled) {
+                self.stamps = stamps;
+            }
+        }
+        Ok(&self.all)
+    }
+
+    fn stamps(&self, projects_dir: &Path) -> Vec<Option<Stamp>> {
+        let marker = |name: &String| Stamp::of(&Project::new(projects_dir, name).marker_file());
+        [Stamp::of(projects_dir)].into_iter().chain(self.names.iter().map(marker)).collect()
+    }
+}
+
+/// What lies in the directory of the projects; nothing while it is missing.
+fn names(projects_dir: &Path) -> Result<Vec<String>, RuntimeError> {
+    let failed = || failed("list", projects_dir);
+    let entries = match fs::read_dir(projects_dir) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries.map_err(failed())?,
+    };
+    let name =
+        |entry: io::Result<fs::DirEntry>| Ok(entry.map_err(failed())?.file_name().to_string_lossy().into_owned());
+    entries.map(name).collect()
 }
 
 /// What is known about a project besides what docker knows.
@@ -64,13 +113,8 @@ impl Project {
 
     /// Projects with a marker, in the order of their names; none while the directory is missing.
     pub(super) fn list(projects_dir: &Path) -> Result<Vec<(String, Marker)>, RuntimeError> {
-        let entries = match fs::read_dir(projects_dir) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-            entries => entries.map_err(failed("list", projects_dir))?,
-        };
         let mut found = Vec::new();
-        for entry in entries {
-            let name = entry.map_err(failed("list", projects_dir))?.file_name().to_string_lossy().into_owned();
+        for name in names(projects_dir)? {
             let marker = Self::new(projects_dir, &name).marker()?;
             found.extend(marker.map(|marker| (name, marker)));
         }
@@ -157,5 +201,76 @@ impl Project {
         let _ = fs::remove_dir(self.files());
         let _ = fs::remove_dir(&self.dir);
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+    use std::time::Duration;
+
+    use repo_git::durable::TICK;
+
+    use super::*;
+
+    fn marker(stage: Stage) -> Marker {
+        let deployment = "00000000-0000-0000-0000-000000000000".parse().unwrap();
+        let component = "web".parse().unwrap();
+        let (input_digest, content_digest) = (Digest::of(b"input"), Digest::of(b"content"));
+        let services = ["web".to_owned()].into();
+        let (images, finished, inventory) = (BTreeMap::new(), BTreeSet::new(), ["compose.yaml".to_owned()].into());
+        let layout = 1;
+        Marker {
+            layout,
+            stage,
+            input_digest,
+            content_digest,
+            deployment,
+            component,
+            services,
+            images,
+            finished,
+            inventory,
+        }
+    }
+
+    #[test]
+    #[allow(clippy::disallowed_methods, reason = "a test's own files")]
+    fn whatever_becomes_of_a_project_is_known_at_once_however_soon_it_comes() {
+        let (dir, mut known) = (tempfile::tempdir().unwrap(), KnownProjects::default());
+        let dir = &dir.path().join("projects");
+        let project = |name: &str| Project::new(dir, name);
+        // What is known is used in half of all cases: a stamp that is young isn't kept.
+        for pause in [Duration::ZERO, TICK * 2] {
+            let mut are = |expected: &[(&str, Stage)]| {
+                let found: Vec<_> =
+                    known.list(dir).unwrap().iter().map(|(name, one)| (name.clone(), one.stage)).collect();
+                assert_eq!(
+                    found,
+                    expected.iter().map(|(name, stage)| ((*name).to_owned(), *stage)).collect::<Vec<_>>()
+                );
+                thread::sleep(pause);
+            };
+            are(&[]);
+            project("b").mark(&marker(Stage::Applied)).unwrap();
+            are(&[("b", Stage::Applied)]);
+            fs::create_dir_all(dir.join("a")).unwrap();
+            are(&[("b", Stage::Applied)]);
+            project("a").mark(&marker(Stage::Removing)).unwrap();
+            are(&[("a", Stage::Removing), ("b", Stage::Applied)]);
+            // As long as before, and in the same file.
+            let file = project("a").marker_file();
+            let text = fs::read_to_string(&file).unwrap();
+            fs::write(&file, text.replace("removing", "applying")).unwrap();
+            are(&[("a", Stage::Applying), ("b", Stage::Applied)]);
+            fs::write(&file, "no marker").unwrap();
+            are(&[("b", Stage::Applied)]);
+            project("b").mark(&marker(Stage::Applying)).unwrap();
+            are(&[("b", Stage::Applying)]);
+            fs::remove_dir_all(dir.join("b")).unwrap();
+            are(&[]);
+            fs::remove_dir_all(dir).unwrap();
+            are(&[]);
+        }
     }
 }

@@ -52,7 +52,7 @@ impl ComposeRuntime {
         let (in_the_way, _claim) = self.check_neighbours(&prepared)?;
         self.end(&in_the_way, &prepared, cancel)?;
         let label = format!("{}={}", labels::PROJECT, component.project);
-        let found = observed(component.project.clone(), Some(marker), &with_labels(&self.engine, &[label])?);
+        let found = observed(component.project.clone(), Some(&marker), &with_labels(&self.engine, &[label])?);
         let gone = Gone::of(&found, &prepared.resolved);
         self.have_images(&prepared, &gone.services, cancel)?;
         self.end(&gone.stranded, &prepared, cancel)?;
