@@ -23,6 +23,18 @@ use crate::state::store::StoreError;
 /// A job that is at work for longer no longer counts among those that may be at work at once.
 const YOUNG: Duration = Duration::from_secs(120);
 
+#[cfg(not(feature = "cut-points"))]
+fn young() -> Duration {
+    YOUNG
+}
+
+/// [`YOUNG`], or so many seconds as `SYNC_YOUNG` says: tests of the whole program don't wait for two minutes.
+#[cfg(feature = "cut-points")]
+fn young() -> Duration {
+    let seconds = std::env::var("SYNC_YOUNG").ok().and_then(|text| text.parse().ok());
+    seconds.map_or(YOUNG, Duration::from_secs)
+}
+
 /// How long what changes something goes on after it is asked to end; what only fetches, or waits for health, ends at once.
 #[derive(Debug, Clone, Copy)]
 struct Patience {
@@ -187,7 +199,7 @@ struct Running {
 
 impl Running {
     fn is_young(&self) -> bool {
-        self.began.elapsed() < YOUNG
+        self.began.elapsed() < young()
     }
 
     fn is_over(&self) -> bool {
@@ -235,6 +247,12 @@ impl Jobs {
     /// Whether all that are at work began less than `time` ago.
     pub(super) fn are_younger_than(&self, time: Duration) -> bool {
         self.running.iter().all(|job| job.began.elapsed() < time)
+    }
+
+    /// How long until one no longer counts as young that did at this moment: then another one may begin.
+    pub(super) fn until_old(&self, then: Instant) -> Option<Duration> {
+        let ends = self.running.iter().map(|job| job.began + young()).filter(|end| *end > then).min();
+        ends.map(|end| end.saturating_duration_since(Instant::now()))
     }
 
     /// What those work on that no longer count as young, by the operator's ids.

@@ -452,14 +452,14 @@ impl DeviceSide {
         Ok(())
     }
 
-    /// How long until a pass is due: something may be tried again that couldn't be at `began`, when the newest one began, or a
-    /// gate opens by itself.
+    /// How long until a pass is due: something may begin that couldn't at `began`, when the newest one began, or a gate opens by
+    /// itself.
     pub fn due(&self, began: Instant) -> Option<Duration> {
         let state = self.state.lock();
         let mended = self.is_mended_later.then_some(MEND);
         let behind = self.reconciler.observer.is_behind().then_some(Duration::ZERO);
-        let again =
-            [state.retries.next(began), state.restores.next(began), self.reconciler.gate_opens(), mended, behind];
+        let (opens, old) = (self.reconciler.gate_opens(), self.reconciler.jobs.until_old(began));
+        let again = [state.retries.next(began), state.restores.next(began), opens, old, mended, behind];
         again.into_iter().flatten().min()
     }
 

@@ -43,9 +43,15 @@ struct Running<'a> {
 
 impl<'a> Running<'a> {
     fn start(world: &'a World) -> Self {
+        Self::start_with(world, &[])
+    }
+
+    /// With these variables.
+    fn start_with(world: &'a World, variables: &[(&str, &str)]) -> Self {
         let log = File::create(world.path("run.log")).unwrap();
-        let child = command(&world.home(), &["run"]).env("DEVICE_SYNCER_LOG", "debug").stderr(log).spawn().unwrap();
-        Self { world, child }
+        let mut run = command(&world.home(), &["run"]);
+        run.env("DEVICE_SYNCER_LOG", "debug").envs(variables.iter().copied()).stderr(log);
+        Self { world, child: run.spawn().unwrap() }
     }
 
     fn log(&self) -> String {
@@ -381,6 +387,25 @@ fn a_seventh_waits_until_one_of_six_that_hang_is_given_up_and_the_heartbeat_goes
 }
 
 /// Waits for something that must come soon, and says what took long.
+/// What is at work for three seconds counts as what is at work for two minutes.
+#[test]
+fn more_than_two_are_at_work_once_two_take_long_and_no_poll_is_waited_for() {
+    let world = World::enrolled();
+    // The memory of this machine may be small.
+    world.settings("poll: 1h\n");
+    let names = ["one", "two", "three"];
+    world.fake.set("hang-up", &names.map(|name| world.project(name)).join(" "));
+    names.iter().for_each(|name| world.hand.want(name, &world.app, name));
+    world.hand.publish();
+    let running = Running::start_with(&world, &[("SYNC_YOUNG", "3")]);
+    let are = |state: &str| names.iter().filter(|name| world.states(name) == [format!("hello {state}")]).count();
+    until("two hang, and one waits for them", || are("installing") == 2 && are("pending queued") == 1);
+    until("the third one begins", || are("installing") == 3);
+    world.fake.unset("hang-up");
+    until("all are installed in the end", || are("installed") == 3);
+    running.end();
+}
+
 fn soon(what: &str, so: impl Fn() -> bool) {
     let began = Instant::now();
     until(what, so);
