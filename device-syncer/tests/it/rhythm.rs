@@ -90,7 +90,8 @@ impl<'a> Running<'a> {
     }
 }
 
-fn lose_containers(world: &World) {
+/// As if somebody had removed all of them.
+pub(crate) fn lose_containers(world: &World) {
     let state = world.fake.dir().join("state.json");
     let mut json: Value = serde_json::from_slice(&fs::read(&state).unwrap()).unwrap();
     json["containers"] = json!({});

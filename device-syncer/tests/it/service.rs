@@ -7,6 +7,7 @@ use std::time::Duration;
 use repo_testkit::service_manager::ServiceManager;
 use repo_testkit::terminate;
 
+use crate::rhythm::lose_containers;
 use crate::world::{World, command, finish, kill, until};
 
 const LONG: Duration = Duration::from_secs(3600);
@@ -86,6 +87,37 @@ fn the_watchdog_starves_while_a_pass_hangs_and_is_fed_again_once_it_goes_on() {
     drop(writer);
     manager.hears_it_live(30);
     assert_eq!(world.greetings(), ["hello"]);
+    terminate(&running);
+    manager.until("STOPPING=1");
+    finish(running).good().says(&["no sign of life"]);
+}
+
+/// What makes the turn hang is what `set-host` writes, on a disk that doesn't answer.
+#[test]
+fn the_watchdog_starves_while_a_turn_at_the_host_hangs_though_passes_go_on_and_is_fed_again_once_it_goes_on() {
+    let world = World::running();
+    world.settings("poll: 1h\nhost: {timeouts: {total: 100ms}}\n");
+    let (file, pipe) = (world.home().join("moved.json"), world.path("pipe"));
+    let made = Command::new("mkfifo").arg(&pipe).status().unwrap();
+    assert!(made.success());
+    let manager = ServiceManager::at(&world.path("notify"));
+    let running = start(&world, &manager, 2 * SHORT);
+    manager.until("STATUS=up to date");
+    manager.hears_it_live(30);
+
+    let writer = File::options().read(true).write(true).open(&pipe).unwrap();
+    fs::rename(&pipe, &file).unwrap();
+    world.syncer(&["sync-now"]).good();
+    manager.hears_it_fall_silent(Duration::from_secs(2));
+    lose_containers(&world);
+    world.syncer(&["retry"]).good();
+    until("what is gone is put back meanwhile", || world.greetings() == ["hello"]);
+    // A loop that goes on doesn't speak for the other.
+    manager.hears_it_fall_silent(SHORT * 5);
+
+    fs::remove_file(&file).unwrap();
+    drop(writer);
+    manager.hears_it_live(30);
     terminate(&running);
     manager.until("STOPPING=1");
     finish(running).good().says(&["no sign of life"]);
