@@ -3,17 +3,27 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::net::TcpStream;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 use repo_artifacts::{Reference, Registry, Settings};
+use repo_testkit::comes_within;
+use repo_testkit::faults::lossy_link::LossyLink;
+use repo_testkit::ports::free_port;
+use serde_json::json;
 
-use crate::world::{App, World, registry, text};
+use crate::world::{App, World, command, registry, text, until};
 
 /// Pushes these bytes as the layer of a compose archive.
 fn push_layer(name: &str, layer: Vec<u8>) -> App {
-    let repository = format!("oci://{}/syncer-it/archives/{name}", registry());
-    let settings = Settings { plain_http: BTreeSet::from([registry()]), ..Settings::default() };
+    push_layer_to(&registry(), name, layer)
+}
+
+fn push_layer_to(host: &str, name: &str, layer: Vec<u8>) -> App {
+    let repository = format!("oci://{host}/syncer-it/archives/{name}");
+    let settings = Settings { plain_http: BTreeSet::from([host.to_owned()]), ..Settings::default() };
     let reference = Reference::parse(&repository, "1.0.0").unwrap();
     let lock = Registry::new(settings).push(&reference, layer).unwrap();
     let (manifest, content) = (lock.manifest.to_string(), lock.content.to_string());
@@ -79,4 +89,54 @@ fn an_archive_that_breaks_a_rule_is_refused_by_name_and_its_neighbour_runs() {
     let below = text(Command::new("find").arg(world.home()).args(["-name", "evil-*"]).output().unwrap());
     assert_eq!(below, "");
     world.assert_quiet();
+}
+
+/// A registry of its own, which ends with this.
+struct OwnRegistry(Child);
+
+impl OwnRegistry {
+    fn start(mut command: Command) -> Self {
+        let server = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+        Self(server.expect("docker-registry: run the tests by `./justw test`"))
+    }
+}
+
+impl Drop for OwnRegistry {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Each fifth packet gets lost on the way to the registry.
+#[test]
+fn an_archive_comes_over_a_link_that_loses_packets_as_it_was_published() {
+    let (world, link, host) = (World::enrolled(), LossyLink::losing(20), format!("127.0.0.1:{}", free_port()));
+    let (config, settings) = (world.path("registry.yml"), world.home().join("device.yaml"));
+    let storage = json!({"filesystem": {"rootdirectory": world.path("registry")}});
+    let of = json!({"version": 0.1, "storage": storage, "http": {"addr": host, "secret": "only-on-loopback"}});
+    fs::write(&config, of.to_string()).unwrap();
+    fs::write(&settings, fs::read_to_string(&settings).unwrap().replace(&registry(), &host)).unwrap();
+    let mut serve = Command::new("docker-registry");
+    serve.arg("serve").arg(&config);
+
+    // Bytes that don't get fewer when they are packed: some thirty packets.
+    let layer = tar(&world, "head -c 40K /dev/urandom >app/data; tar -czf $out app");
+    let published = fs::read(world.path("tree/app/data")).unwrap();
+    let inside = link.inside(&serve);
+    let outside = OwnRegistry::start(serve);
+    until("the registry answers", || TcpStream::connect(&host).is_ok());
+    let app = push_layer_to(&host, "lossy", layer);
+    drop(outside);
+    let _inside = OwnRegistry::start(inside);
+    world.hand.want("greeter", &app, "hello");
+    world.hand.publish();
+    // A connection may take longer to come about than one is waited for.
+    let once = || link.inside(&command(&world.home(), &["once"])).output().unwrap();
+    assert!(comes_within(Duration::from_secs(300), || once().status.success()), "it is installed");
+    assert_eq!(world.states("greeter"), ["hello installed"]);
+    assert!(
+        fs::read(world.home().join("projects").join(world.project("greeter")).join("files/data")).unwrap() == published
+    );
+    assert!(link.lost() > 3, "{} packets got lost", link.lost());
 }
