@@ -253,7 +253,9 @@ impl<H: Runtimes + ?Sized> Job<'_, H> {
         ready: &H::Ready,
     ) -> Result<(Transaction<'a>, bool), StoreError> {
         change.next.lock_images(input, self.runtimes.first_use(ready));
-        if (self.halt)() || !change.begin_attempt(wanted, input, None)? {
+        let may_begin;
+        (change, may_begin) = self.begin_attempt(change, wanted, input, None)?;
+        if !may_begin {
             return Ok((change, false));
         }
         let removals_were_left = change.state.removals_are_left;
@@ -274,26 +276,52 @@ impl<H: Runtimes + ?Sized> Job<'_, H> {
         }
         Ok((change, done))
     }
+
+    /// Notes the attempt, and what is applied meanwhile, and makes that durable. Returns false if it may not begin. An input that
+    /// took the device down too often is given up once what runs of it is removed: the engine would start that at each boot,
+    /// before this program.
+    fn begin_attempt<'a>(
+        &'a self,
+        mut change: Transaction<'a>,
+        wanted: &DesiredDeployment,
+        input: &Component,
+        applied: Option<Digest>,
+    ) -> Result<(Transaction<'a>, bool), StoreError> {
+        if (self.halt)() {
+            return Ok((change, false));
+        }
+        let lost = change.next.attempt(input).map_or(0, |attempt| attempt.lost);
+        if lost < MAX_LOST {
+            change.begin_attempt(wanted, input, applied)?;
+            return Ok((change, true));
+        }
+        drop(change);
+        let text = format!("the device went down during {lost} attempts to apply this, so it isn't tried again");
+        let removed = match input.profile_type() {
+            ProfileType::Compose => self.remove_containers(input),
+            // Removing a release may take its data along.
+            ProfileType::Helm | ProfileType::Custom => Ok(()),
+        };
+        let mut change = self.begin(wanted);
+        match removed {
+            Ok(()) => change.give_up(wanted, input, Failure::new(ErrorCode::CrashLoop, text)),
+            Err(error) => change.failed(wanted, input, &error, State::Installing, false),
+        }
+        change.commit()?;
+        Ok((change, false))
+    }
 }
 
 impl Transaction<'_> {
-    /// Notes the attempt, and what is applied meanwhile, and makes that durable. Returns false if this input took the device
-    /// down too often.
+    /// Notes the attempt, and what is applied meanwhile, and makes that durable.
     fn begin_attempt(
         &mut self,
         wanted: &DesiredDeployment,
         input: &Component,
         applied: Option<Digest>,
-    ) -> Result<bool, StoreError> {
+    ) -> Result<(), StoreError> {
         let attempt = self.next.attempts.entry(input.project.clone()).or_insert(Attempt::new(input.input_digest));
         attempt.begin(&self.state.boot_id);
-        if attempt.lost >= MAX_LOST {
-            let text =
-                format!("the device went down during {} attempts to apply this, so it isn't tried again", attempt.lost);
-            self.give_up(wanted, input, Failure::new(ErrorCode::CrashLoop, text));
-            self.commit()?;
-            return Ok(false);
-        }
         self.note(wanted, input, applied);
         if applied.is_none() {
             self.next.note_begun(wanted);
@@ -305,7 +333,7 @@ impl Transaction<'_> {
             self.report.set(wanted.id, &input.component, State::Installing, None);
         }
         self.commit()?;
-        Ok(true)
+        Ok(())
     }
 
     /// Notes that an attempt came back with an answer.

@@ -63,6 +63,11 @@ impl<H: Runtimes + ?Sized> Job<'_, H> {
         Ok(acted)
     }
 
+    /// Removes the containers of a component that stays wanted.
+    pub(super) fn remove_containers(&self, input: &Component) -> Result<(), RuntimeError> {
+        self.runtimes.remove(input.profile_type(), &input.project, REMOVAL, self.cancel.changing)
+    }
+
     /// Removes what runs of the component under another type, with a status of its own. Returns whether it is gone.
     pub(super) fn replace<'a>(
         &'a self,

@@ -21,11 +21,11 @@ impl<H: Runtimes + ?Sized> Job<'_, H> {
         reason: &str,
     ) -> Result<bool, StoreError> {
         let project = &input.project;
-        let mut change = self.begin(wanted);
-        if (self.halt)() || !change.begin_attempt(wanted, input, Some(input.input_digest))? {
+        let (change, may_begin) = self.begin_attempt(self.begin(wanted), wanted, input, Some(input.input_digest))?;
+        drop(change);
+        if !may_begin {
             return Ok(false);
         }
-        drop(change);
         tracing::warn!(project, reason, "putting back what doesn't run");
         let result = self.runtimes.restore(input, self.cancel.changing);
         let mut change = self.begin(wanted);

@@ -129,6 +129,8 @@ fn an_application_that_takes_the_device_down_is_given_up_after_three_boots() {
     world.once().ended(1);
     assert_eq!(world.states("greeter"), ["hello failed crash-loop"]);
     assert_eq!(world.states("other"), ["hello installed"]);
+    // The engine would start it at each boot, before the syncer.
+    assert_eq!(world.greetings(), ["hello"]);
     let told = world.told().join("; ");
     assert_eq!(told.matches("greeter/hello pending > installing").count(), 1, "{told}");
     assert_eq!(told.matches("greeter/hello installing > failed crash-loop").count(), 1, "{told}");

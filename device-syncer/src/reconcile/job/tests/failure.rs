@@ -78,8 +78,19 @@ fn an_input_that_takes_the_device_down_three_times_is_given_up() {
     assert_eq!(bench.runtimes.log().iter().filter(|line| line.starts_with("apply x (installing")).count(), 4);
     bench.told();
     bench.boot("four");
+    // The engine has started what was made of it.
+    let half = observed("a", "x", None, Condition::Running);
+    bench.runtimes.running.lock().unwrap().insert(project("a", "x"), half);
+    bench.fail("remove", ("a", "x"), vec![transient()]);
+    bench.later(&desired);
+    assert_eq!(bench.state("a", "x"), "installing runtime-unavailable", "it still runs, and may take the device down");
+    bench.runtimes.log();
+    bench.told();
     bench.later(&desired);
     assert_eq!(bench.told(), ["a/* installing > failed crash-loop; a/x installing > failed crash-loop"]);
+    let log = bench.runtimes.log();
+    assert!(matches!(&log[..], [line] if line.starts_with("remove x")), "{log:?}");
+    bench.later(&desired);
     assert_eq!((bench.runtimes.log(), bench.state("b", "x").as_str()), (vec![], "installed"));
 }
 
