@@ -176,6 +176,7 @@ struct Fragment {
     poll: Option<String>,
     report: Option<String>,
     jobs: Option<usize>,
+    max_timeout: Option<String>,
     limits: Limits,
     capabilities: Described,
     boot_id_file: Option<PathBuf>,
@@ -298,6 +299,8 @@ pub struct Settings {
     pub report: Option<Duration>,
     /// How many deployments are worked on at once, 1 to 16; one that takes longer than 2 minutes doesn't count.
     pub jobs: usize,
+    /// The most that a document's `timeout` counts for.
+    pub max_timeout: Duration,
     pub limits: Limits,
     /// What the device says of itself beyond what is found on it.
     pub capabilities: Described,
@@ -383,6 +386,7 @@ impl Settings {
             poll: interval("poll", fragment.poll)?,
             report: interval("report", fragment.report)?,
             jobs,
+            max_timeout: interval("maxTimeout", fragment.max_timeout)?.unwrap_or(Duration::MAX),
             limits: fragment.limits,
             capabilities: fragment.capabilities,
             boot_id_file: fragment.boot_id_file.unwrap_or_else(|| "/proc/sys/kernel/random/boot_id".into()),
@@ -403,7 +407,7 @@ mod tests {
         let sample = Settings::parse(SAMPLE, &home).unwrap();
         assert_eq!(format!("{sample:?}"), format!("{default:?}"));
         let full = Settings::parse(&all_of_it, &home).unwrap();
-        assert_eq!(full.poll, Some(Duration::from_secs(15)));
+        assert_eq!((full.poll, full.max_timeout), (Some(Duration::from_secs(15)), Duration::from_secs(1800)));
         assert!(full.policy.privileged);
         let kubernetes = full.policy.kubernetes.unwrap();
         assert_eq!(
@@ -462,6 +466,7 @@ mod tests {
             ("poll: soon\n", vec!["device.yaml:1:1: poll: `soon`"]),
             ("report: 5m\npoll: 0s\n", vec!["device.yaml:2:1: poll: ", "at least 1s"]),
             ("jobs: 0\n", vec!["device.yaml:1:1: jobs: `0`"]),
+            ("maxTimeout: soon\n", vec!["device.yaml:1:1: maxTimeout: `soon`"]),
             (
                 "gates:\n  windows:\n    zone: Nowhere/City\n",
                 vec!["device.yaml:3:5: gates.windows.zone: `Nowhere/City`"],
@@ -491,7 +496,8 @@ mod tests {
         ] {
             let problem = Settings::parse(text, &home).unwrap_err();
             // How long something takes, and which zones there are, no pattern tells.
-            let is_length = ["poll: ", "timeouts", "stopTimeout", "zone: "].iter().any(|word| text.contains(word));
+            let is_length =
+                ["poll: ", "timeouts", "stopTimeout", "maxTimeout", "zone: "].iter().any(|word| text.contains(word));
             assert!(!schema.is_valid(&json(text)) || is_length, "{text}");
             for word in words {
                 assert!(problem.contains(word), "{word} in {problem}");

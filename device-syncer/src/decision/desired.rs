@@ -40,6 +40,8 @@ pub struct DeviceValues<'a> {
     pub hmac_key: &'a [u8],
     /// Where the site lets packages come from.
     pub admission: &'a Admission,
+    /// The most that a document's `timeout` counts for.
+    pub max_timeout: Duration,
 }
 
 impl std::fmt::Debug for DeviceValues<'_> {
@@ -164,7 +166,7 @@ fn input(
             Some(namespace) => helm(namespace, parameters)?,
         },
         wait: component.wait,
-        timeout: component.timeout.unwrap_or(TIMEOUT),
+        timeout: component.timeout.unwrap_or(TIMEOUT).min(values.max_timeout),
     })
 }
 

@@ -237,7 +237,8 @@ impl Reconciler {
         let types = &self.runtimes.types();
         let capabilities = capabilities.as_ref();
         let (hmac_key, admission) = (&device.hmac_key, &device.settings.policy.admission());
-        make(&DeviceValues { types, capabilities, read: &read, decrypt: &decrypt, hmac_key, admission })
+        let max_timeout = device.settings.max_timeout;
+        make(&DeviceValues { types, capabilities, read: &read, decrypt: &decrypt, hmac_key, admission, max_timeout })
     }
 
     /// How long until a gate opens by itself.

@@ -63,17 +63,17 @@ impl<'a> Running<'a> {
         self.log().matches("a pass begins").count()
     }
 
+    /// How many turns at the host began.
+    fn turns(&self) -> usize {
+        self.log().matches("a turn at the host begins").count()
+    }
+
     /// In order, whether each pass that ended before the newest began only looked.
     fn looks(&self) -> Vec<bool> {
         let log = self.log();
         let passes = log.split("a pass begins").skip(1);
         let mut looks: Vec<_> = passes.map(|pass| pass.contains("as the newest pass in full left it")).collect();
         looks.pop();
-    /// How many turns at the host began.
-    fn turns(&self) -> usize {
-        self.log().matches("a turn at the host begins").count()
-    }
-
         looks
     }
 
@@ -120,19 +120,23 @@ fn a_device_at_rest_is_looked_at_and_each_fourth_pass_is_made_in_full() {
     let running = Running::start(&world);
     let has_begun_to_rest = || running.looks().ends_with(&[false, true]);
     until("it rests", has_begun_to_rest);
+    let (turns, passes) = (running.turns(), running.looks().len());
     until("it has rested more than once", || running.looks().iter().filter(|is_look| **is_look).count() >= 7);
+    let in_full = running.looks()[passes..].iter().filter(|is_look| !**is_look).count();
+    let turns = running.turns() - turns;
+    assert!(turns <= in_full + 2, "{turns} turns at a host that knows everything, {in_full} passes in full");
     assert!(!running.looks().windows(4).any(|four| four == [true; 4]), "{:?}", running.looks());
     until("it rests again", has_begun_to_rest);
     // Nobody says it, and the next pass sees it: one may have looked already.
     let before = running.looks().len();
     lose_containers(&world);
     until("it is healed", || world.greetings() == ["hello"]);
-    let (turns, passes) = (running.turns(), running.looks().len());
     let after = running.looks();
-    let in_full = running.looks()[passes..].iter().filter(|is_look| !**is_look).count();
-    let turns = running.turns() - turns;
-    assert!(turns <= in_full + 2, "{turns} turns at a host that knows everything, {in_full} passes in full");
     assert!(after[before..].iter().take_while(|is_look| **is_look).count() <= 1, "{after:?}");
+    until("it rests once more", has_begun_to_rest);
+    world.fake.set("unhealthy-web", "");
+    let heartbeat = || git::show(&world.hand.repository(), "heartbeat", "current-state.json").unwrap();
+    until("the host is told", || String::from_utf8_lossy(&heartbeat()).contains("degraded"));
     running.end();
 }
 
@@ -140,10 +144,6 @@ fn a_device_at_rest_is_looked_at_and_each_fourth_pass_is_made_in_full() {
 fn a_host_that_wants_to_be_left_alone_or_is_away_delays_no_healing() {
     let (world, host, proxy) = behind_a_proxy(waits());
     world.settings(&format!("poll: 1s\nreport: 1h\n{SHORT}"));
-    until("it rests once more", has_begun_to_rest);
-    world.fake.set("unhealthy-web", "");
-    let heartbeat = || git::show(&world.hand.repository(), "heartbeat", "current-state.json").unwrap();
-    until("the host is told", || String::from_utf8_lossy(&heartbeat()).contains("degraded"));
     let running = Running::start(&world);
     until("it waits", || host.state().waiting == 1 && world.states("greeter") == ["hello installed"]);
     proxy.set(Fault::Refuse);
@@ -387,7 +387,6 @@ fn a_seventh_waits_until_one_of_six_that_hang_is_given_up_and_the_heartbeat_goes
     running.end();
 }
 
-/// Waits for something that must come soon, and says what took long.
 /// What is at work for three seconds counts as what is at work for two minutes.
 #[test]
 fn more_than_two_are_at_work_once_two_take_long_and_no_poll_is_waited_for() {
@@ -407,6 +406,7 @@ fn more_than_two_are_at_work_once_two_take_long_and_no_poll_is_waited_for() {
     running.end();
 }
 
+/// Waits for something that must come soon, and says what took long.
 fn soon(what: &str, so: impl Fn() -> bool) {
     let began = Instant::now();
     until(what, so);

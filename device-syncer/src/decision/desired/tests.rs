@@ -104,8 +104,25 @@ fn resolve_on(
         Some(clear) => Ok(clear.to_owned()),
         None => Err(Failure::new(ErrorCode::SecretUnreadable, "it is encrypted to other keys")),
     };
-    let values = DeviceValues { types, capabilities: None, read, decrypt: &decrypt, hmac_key: b"key", admission };
+    let (decrypt, max_timeout) = (&decrypt, Duration::from_secs(600));
+    let values = DeviceValues { types, capabilities: None, read, decrypt, hmac_key: b"key", admission, max_timeout };
     resolve_deployment(id("a"), document, envelope, &values).components
+}
+
+#[test]
+fn a_timeout_counts_for_no_more_than_the_site_says_and_changes_nothing() {
+    let resolved = |timeout: &str| {
+        let text = String::from_utf8(compose("{}").bytes).unwrap();
+        let text = text.replacen("revision: 1.0.0", &format!("revision: 1.0.0{timeout}"), 1);
+        let (deployment, _) = ApplicationDeployment::read("a.yaml", text.as_bytes()).unwrap();
+        let found = resolve(&Document { deployment, bytes: text.into_bytes() }, &envelope(&["x", "y"]), "");
+        (input(&found[0]).timeout.as_secs(), input(&found[0]).input_digest)
+    };
+    let (usual, digest) = resolved("");
+    assert_eq!(usual, 300);
+    for (timeout, seconds) in [(", timeout: 24h", 600), (", timeout: 10m1s", 600), (", timeout: 2m", 120)] {
+        assert_eq!(resolved(timeout), (seconds, digest), "{timeout}");
+    }
 }
 
 fn input(component: &DesiredComponent) -> &component::Component {

@@ -33,7 +33,9 @@ fn with_values<T>(make: impl FnOnce(&DeviceValues<'_>) -> T) -> T {
     let types = BTreeSet::from([ProfileType::Compose]);
     let read = |_: &str| Err(Failure::new(ErrorCode::ParameterInvalid, "no such file"));
     let admission = &Default::default();
-    make(&DeviceValues { types: &types, capabilities: None, read: &read, decrypt: &read, hmac_key: b"key", admission })
+    let (decrypt, max_timeout) = (&read, Duration::MAX);
+    let (types, read) = (&types, &read);
+    make(&DeviceValues { types, capabilities: None, read, decrypt, hmac_key: b"key", admission, max_timeout })
 }
 
 /// The deployment in this version, as an envelope with `last-good` gives it.
