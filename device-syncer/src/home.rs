@@ -19,7 +19,7 @@ use rustix::fs::{FlockOperation, flock};
 use rustix::process::{Pid, Signal, kill_process};
 use uuid::Uuid;
 
-use crate::config::{ConfigError, Device, Home, OwnKey, SAMPLE, SCHEMA, Settings, SshIdentity};
+use crate::config::{self, ConfigError, Device, Home, OwnKey, Settings, SshIdentity};
 use crate::decision::conditions::condition;
 use crate::decision::windows::{Doubt, Windows};
 use crate::host::account::{self, AccountError};
@@ -191,9 +191,9 @@ pub fn prepare(home: &Home) -> Result<(), HomeError> {
         SigningKey::generate().save(&home.key()).map_err(|error| HomeError::Key(error.into()))?;
     }
     write(home.hmac_key(), &random()?)?;
-    write(home.config(), SAMPLE.as_bytes())?;
+    write(home.config(), config::sample().as_bytes())?;
     let schema = home.config_schema();
-    durable::replace_file(&schema, SCHEMA.as_bytes(), 0o600).map_err(file("write", &schema))?;
+    durable::replace_file(&schema, config::schema().as_bytes(), 0o600).map_err(file("write", &schema))?;
     Ok(())
 }
 

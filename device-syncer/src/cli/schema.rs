@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use clap::ValueEnum;
 
 use super::print;
-use crate::config::SCHEMA;
+use crate::config::{self, packed};
 use crate::error::CliError;
 
 /// Prints the JSON Schema of device.yaml, by which editors complete and check it; or of what commands print for programs.
@@ -21,7 +21,9 @@ pub(super) struct Args {
 }
 
 /// What commands print for programs, by the word of the command.
-const OUTPUT_SCHEMA: &str = include_str!("../../output.schema.json");
+fn output_schema() -> String {
+    packed!("output.schema.json")
+}
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum Kind {
@@ -32,9 +34,9 @@ enum Kind {
 }
 
 pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
-    print(match args.kind {
-        Kind::Device => SCHEMA,
-        Kind::Output => OUTPUT_SCHEMA,
+    print(&match args.kind {
+        Kind::Device => config::schema(),
+        Kind::Output => output_schema(),
     })?;
     Ok(ExitCode::SUCCESS)
 }
@@ -51,7 +53,7 @@ mod tests {
 
     #[test]
     fn each_command_that_prints_for_programs_is_described_and_no_other() {
-        let schema: Map<String, Value> = serde_json::from_str(OUTPUT_SCHEMA).unwrap();
+        let schema: Map<String, Value> = serde_json::from_str(&output_schema()).unwrap();
         let described: BTreeSet<_> = schema["commands"].as_object().unwrap().keys().map(String::as_str).collect();
         let cli = Cli::command();
         let has_json = |command: &&clap::Command| command.get_arguments().any(|one| one.get_id() == "output");

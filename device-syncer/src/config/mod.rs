@@ -6,6 +6,7 @@ pub mod from_fleet;
 mod gates;
 mod host;
 mod invalid;
+mod packed;
 pub mod policy;
 mod secret;
 mod ssh;
@@ -24,6 +25,7 @@ pub use duration::parse_duration;
 pub use from_fleet::{FleetKey, FromFleet, Said};
 pub use gates::{Hook, SiteGates, known_zone};
 pub use host::{HostSettings, Registries};
+pub(crate) use packed::{packed, unpack};
 pub use policy::SitePolicy;
 pub use ssh::{SshIdentity, SshSettings};
 
@@ -35,10 +37,14 @@ use crate::decision::ask::Remote;
 use crate::decision::capabilities::Described;
 
 /// The commented sample that `init` writes.
-pub const SAMPLE: &str = include_str!("../../device.sample.yaml");
+pub fn sample() -> String {
+    packed!("device.sample.yaml")
+}
 
 /// The JSON Schema of the settings, for editors.
-pub const SCHEMA: &str = include_str!("../../device.schema.json");
+pub fn schema() -> String {
+    packed!("device.schema.json")
+}
 
 /// `PATH` of child processes where nothing else is said.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -402,9 +408,9 @@ mod tests {
     fn the_sample_is_valid_and_says_the_defaults() {
         let home = Home::new("/var/lib/device-syncer");
         let all_of_it: String =
-            SAMPLE.lines().map(|line| format!("{}\n", line.strip_prefix("#: ").unwrap_or(line))).collect();
+            sample().lines().map(|line| format!("{}\n", line.strip_prefix("#: ").unwrap_or(line))).collect();
         let default = Settings::parse("", &home).unwrap();
-        let sample = Settings::parse(SAMPLE, &home).unwrap();
+        let sample = Settings::parse(&sample(), &home).unwrap();
         assert_eq!(format!("{sample:?}"), format!("{default:?}"));
         let full = Settings::parse(&all_of_it, &home).unwrap();
         assert_eq!((full.poll, full.max_timeout), (Some(Duration::from_secs(15)), Duration::from_secs(1800)));
@@ -417,8 +423,8 @@ mod tests {
         assert_eq!(full.helm.unwrap().kubeconfig, Path::new("/var/lib/device-syncer/kubeconfig"));
     }
 
-    fn schema() -> jsonschema::Validator {
-        let schema: serde_json::Value = serde_json::from_str(SCHEMA).unwrap();
+    fn validator() -> jsonschema::Validator {
+        let schema: serde_json::Value = serde_json::from_str(&schema()).unwrap();
         assert!(jsonschema::meta::is_valid(&schema));
         jsonschema::validator_for(&schema).unwrap()
     }
@@ -431,16 +437,16 @@ mod tests {
     fn the_schema_takes_what_our_own_reading_takes() {
         let home = Home::new("/x");
         let full: String =
-            SAMPLE.lines().map(|line| format!("{}\n", line.strip_prefix("#: ").unwrap_or(line))).collect();
+            sample().lines().map(|line| format!("{}\n", line.strip_prefix("#: ").unwrap_or(line))).collect();
         let bearer = "host: {bearer: {systemd: token}, proxy: {url: \"http://p\"}}\n";
         let over_ssh = "host: {sshKey: k, sshKeyPassphrase: {systemd: p}, knownHosts: [/etc/ssh/ssh_known_hosts]}\n";
         let agent = format!("host: {{sshAgent: /run/agent, pin: 'SHA256:{}'}}\n", "a".repeat(43));
         let rest = "bootIdFile: /b\npolicy: {ports: any}\ncapabilities: {labels: {a: true, b: [1, x]}}\n";
         let helm = "helm: {kubeconfig: k, context: c}\n";
-        for text in ["", SAMPLE, &full, "poll: 1 hour 5 min\n", bearer, over_ssh, &agent, rest, helm] {
+        for text in ["", &sample(), &full, "poll: 1 hour 5 min\n", bearer, over_ssh, &agent, rest, helm] {
             Settings::parse(text, &home).unwrap();
             let value = json(text);
-            let errors: Vec<_> = schema().iter_errors(&value).map(|error| error.to_string()).collect();
+            let errors: Vec<_> = validator().iter_errors(&value).map(|error| error.to_string()).collect();
             assert!(errors.is_empty(), "{text}: {errors:?}");
         }
     }
@@ -460,7 +466,7 @@ mod tests {
     #[test]
     fn a_mistake_is_named_with_its_line() {
         let home = Home::new("/x");
-        let schema = schema();
+        let schema = validator();
         for (text, words) in [
             ("poll: 15s\nrepot: 5m\n", vec!["device.yaml:2:1: repot: "]),
             ("poll: soon\n", vec!["device.yaml:1:1: poll: `soon`"]),
