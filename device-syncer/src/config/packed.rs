@@ -13,6 +13,8 @@ macro_rules! packed {
 
 pub(crate) use packed;
 
+/// The text that was packed.
+///
 /// # Panics
 /// Never for what `build.rs` made.
 pub(crate) fn unpack(gzip: &[u8]) -> String {
