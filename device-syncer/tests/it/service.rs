@@ -1,6 +1,7 @@
 //! What a service manager hears of a syncer that runs: real datagrams, as systemd would get them.
 
 use std::fs::{self, File};
+use std::path::Path;
 use std::process::{Child, Command};
 use std::time::Duration;
 
@@ -64,6 +65,11 @@ fn the_watchdog_is_fed_while_a_pass_lasts_and_while_nothing_is_to_do() {
     finish(running).good();
 }
 
+/// Whoever opens it to read waits, until somebody writes into it.
+fn make_pipe(path: &Path) {
+    assert!(Command::new("mkfifo").arg(path).status().unwrap().success());
+}
+
 /// What makes the pass hang is `device.yaml` on a disk that doesn't answer: a pipe that nobody writes into.
 #[test]
 fn the_watchdog_starves_while_a_pass_hangs_and_is_fed_again_once_it_goes_on() {
@@ -71,8 +77,7 @@ fn the_watchdog_starves_while_a_pass_hangs_and_is_fed_again_once_it_goes_on() {
     world.settings("poll: 1h\n");
     let (file, saved, pipe) = (world.home().join("device.yaml"), world.path("saved"), world.path("pipe"));
     fs::copy(&file, &saved).unwrap();
-    let made = Command::new("mkfifo").arg(&pipe).status().unwrap();
-    assert!(made.success());
+    make_pipe(&pipe);
     let manager = ServiceManager::at(&world.path("notify"));
     let running = start(&world, &manager, 2 * SHORT);
     manager.until("STATUS=up to date");
@@ -98,8 +103,7 @@ fn the_watchdog_starves_while_a_turn_at_the_host_hangs_though_passes_go_on_and_i
     let world = World::running();
     world.settings("poll: 1h\nhost: {timeouts: {total: 100ms}}\n");
     let (file, pipe) = (world.home().join("moved.json"), world.path("pipe"));
-    let made = Command::new("mkfifo").arg(&pipe).status().unwrap();
-    assert!(made.success());
+    make_pipe(&pipe);
     let manager = ServiceManager::at(&world.path("notify"));
     let running = start(&world, &manager, 2 * SHORT);
     manager.until("STATUS=up to date");
