@@ -123,8 +123,12 @@ fn is_known(
         (Ok(Step::Publish(_)), Some(plan)) => {
             let all = inputs.fleet.device(device).zip(inputs.since.as_ref()).zip(known.tip.as_mut());
             let files = all.and_then(|((device, since), tip)| since.complete(device, tip, plan, &pass.rosters.files));
-            let glance = || DeviceRepo::glance(pass.home, device, [Branch::Bundle, Branch::Freshness]);
-            known.unread = files.and_then(|files| glance().map(|(tips, packs)| Unread { files, tips, packs }));
+            let glance = files.is_some().then(|| DeviceRepo::glance(pass.home, device, Branch::Bundle)).flatten();
+            let unread = files.zip(glance).zip(known.branches);
+            known.unread = unread.map(|((files, (bundle, packs)), [_, freshness, _])| {
+                let tips = [bundle, freshness];
+                Unread { files, tips, packs }
+            });
             known.unread.is_some()
         }
         _ => false,

@@ -135,15 +135,12 @@ impl DeviceRepo {
         Ok(Self { repo, fleet, device: device.clone() })
     }
 
-    /// Where branches stand and how many packs there are, without opening the repository; `None` if that can't be read, or packs are
+    /// Where a branch stands and how many packs there are, without opening the repository; `None` if that can't be read, or packs are
     /// missing.
-    pub fn glance<const N: usize>(
-        home: &Home,
-        device: &DeviceId,
-        names: [Branch; N],
-    ) -> Option<([Option<CommitId>; N], usize)> {
+    pub fn glance(home: &Home, device: &DeviceId, branch: Branch) -> Option<(Option<CommitId>, usize)> {
         let path = home.device(device);
-        branches(&path, names.map(Branch::as_str)).ok().zip(Bare::count_packs(&path))
+        let [tip] = branches(&path, [branch.as_str()]).ok()?;
+        Some(tip).zip(Bare::count_packs(&path))
     }
 
     /// Where a branch stands; `None` if there is none.
