@@ -138,5 +138,5 @@ fn an_archive_comes_over_a_link_that_loses_packets_as_it_was_published() {
     assert!(
         fs::read(world.home().join("projects").join(world.project("greeter")).join("files/data")).unwrap() == published
     );
-    assert!(link.lost() > 3, "{} packets got lost", link.lost());
+    assert!(link.lost() > 0, "no packet got lost");
 }

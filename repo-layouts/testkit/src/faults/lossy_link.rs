@@ -20,7 +20,8 @@ impl LossyLink {
     /// If this machine can't have such a network.
     pub fn losing(percent: u32) -> Self {
         let rule = format!("iptables -A INPUT -m statistic --mode random --probability 0.{percent:02} -j DROP");
-        let script = format!("ip link set lo mtu 1400 up && {rule} && echo ready && exec sleep infinity");
+        let script =
+            format!("ip link set lo mtu 1400 gso_max_segs 1 up && {rule} && echo ready && exec sleep infinity");
         let mut holder = Command::new("unshare");
         holder.args(["--user", "--map-root-user", "--net", "sh", "-c", &script]);
         let mut holder = holder.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().expect("unshare is there");
