@@ -52,6 +52,13 @@ use crate::state::store::{Store, StoreError};
 /// How long the children of a killed syncer are waited for before they are ended.
 const ORPHANS: Duration = Duration::from_secs(10);
 
+/// How long a home's lock is waited for before another syncer is said to have it: somebody may be having a look at it, and
+/// what a killed syncer was about to start has its files open until it has started.
+const GLANCE: Duration = Duration::from_secs(2);
+
+/// How often a lock is tried.
+const TRY: Duration = Duration::from_millis(100);
+
 /// Bytes of the key by which values of device files enter digests.
 const HMAC_KEY: usize = 32;
 
@@ -508,8 +515,12 @@ fn runtimes(home: &Home, settings: &Settings, join: &Join, clock: &Clock) -> Res
 /// Takes the locks for one process, and waits for or ends what a killed syncer left running.
 pub fn lock(home: &Home) -> Result<Locks, HomeError> {
     let own = open_lock(&home.lock())?;
-    if flock(&own, FlockOperation::NonBlockingLockExclusive).is_err() {
-        return Err(HomeError::Busy { path: home.root().to_owned() });
+    let until = Instant::now() + GLANCE;
+    while flock(&own, FlockOperation::NonBlockingLockExclusive).is_err() {
+        if Instant::now() >= until {
+            return Err(HomeError::Busy { path: home.root().to_owned() });
+        }
+        std::thread::sleep(TRY);
     }
     let children = open_lock(&home.children())?;
     let until = Instant::now() + ORPHANS;
@@ -521,7 +532,7 @@ pub fn lock(home: &Home) -> Result<Locks, HomeError> {
         if Instant::now() >= until {
             end_orphans(&home.children());
         }
-        std::thread::sleep(Duration::from_millis(100));
+        std::thread::sleep(TRY);
     }
     command::inherit(&children).map_err(file("lock", &home.children()))?;
     Ok(Locks { _own: own, _children: children })

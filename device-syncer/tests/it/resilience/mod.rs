@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use repo_testkit::{git, terminate};
+use repo_testkit::{comes_within, git, terminate};
 use rustix::fs::{Mode, OFlags};
 
 use crate::world::{App, World, command, finish, kill, syncer, text, until};

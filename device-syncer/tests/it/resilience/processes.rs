@@ -37,6 +37,19 @@ fn two_syncers_do_not_work_on_one_home() {
     world.assert_idle();
 }
 
+/// As somebody has who looks whether a syncer is at work, and a child that a killed syncer had not started yet.
+#[test]
+fn who_has_a_homes_lock_for_a_moment_is_waited_for() {
+    use rustix::fs::{FlockOperation, flock};
+    let world = World::running();
+    let lock = fs::File::open(world.home().join("lock")).unwrap();
+    flock(&lock, FlockOperation::NonBlockingLockShared).unwrap();
+    let mut syncer = command(&world.home(), &["once"]).spawn().unwrap();
+    assert!(!comes_within(Duration::from_millis(500), || syncer.try_wait().unwrap().is_some()), "it waits");
+    drop(lock);
+    finish(syncer).good();
+}
+
 #[test]
 fn a_child_that_outlives_a_killed_syncer_is_waited_for() {
     let world = World::running();
