@@ -33,7 +33,7 @@ pub use remote::{
 pub use repo::{
     Ancestry, Batch, BatchError, Commit, CommitSpec, ConsolidateError, DamagedRef, Entry, EntryKind, Expected,
     LockError, OpenError, Person, ReadError, RecoverError, Recovery, RefError, RefMove, Repo, RepoLock, TreeError,
-    TreeLimits, TreeSource,
+    TreeLimits, TreeSource, WriteError,
 };
 pub use sign::{KeyError, PublicKey, SignatureError, SigningKey};
 

@@ -268,8 +268,7 @@ impl Ready {
             }
             // Before branches move, because whoever was told where they are may read that still.
             let consolidated = writer.consolidate(self.packs);
-            writer.store(&self.pack)?;
-            writer.move_branches(&self.moves)?;
+            writer.write(&self.pack, &self.moves)?;
             drop(writer);
             match consolidated {
                 // What is published is, and what of the history can't be read is no reason to do it again.

@@ -180,10 +180,13 @@ struct Carried {
 
 /// How many devices are written at the same time for each thread that works: they mostly wait for the disk, and the more
 /// there are, the more are synced together.
-const WRITERS: usize = 4;
+const WRITERS: usize = 8;
 
-/// Up to this many files are synced one by one.
-const FEW: usize = 4;
+/// The most that are written at the same time; each has some ten files open.
+const MAX_WRITERS: usize = 64;
+
+/// Up to this many files are synced one by one: all that one device has.
+const FEW: usize = 5;
 
 impl<'a> Pass<'a> {
     /// Decides for every device, makes what the decisions ask for, and writes it.
@@ -378,7 +381,7 @@ impl<'a> Pass<'a> {
         let (all, done, stop, progress) = (work.len(), AtomicUsize::new(0), options.stop, options.progress);
         let path = self.home.devices();
         let group = Group::new(&path, FEW).map_err(FileError::read(&path)).map_err(HomeError::from)?;
-        let mut carried = parallel::map(work, options.threads.saturating_mul(WRITERS), |device| {
+        let mut carried = parallel::map(work, options.threads.saturating_mul(WRITERS).min(MAX_WRITERS), |device| {
             let one = group.within(|| self.write(device, stop));
             progress(Work::Publish, done.fetch_add(1, Ordering::Relaxed) + 1, all);
             one

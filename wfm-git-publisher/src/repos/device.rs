@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use repo_git::repo::{Bare, Pack, Prepared, RenewError, branches};
 use repo_git::{
     BatchError, Commit, CommitId, ConsolidateError, Expected, LockError, OpenError, ReadError, RecoverError, RefError,
-    RefMove, Repo, RepoLock, SignatureError, TreeError, TreeLimits,
+    RefMove, Repo, RepoLock, SignatureError, TreeError, TreeLimits, WriteError,
 };
 use repo_model::desired::{self, Desired, KnownDocument, Refusal};
 use repo_model::freshness::{FRESHNESS, Freshness};
@@ -407,14 +407,9 @@ impl DeviceWriter {
         Ok(())
     }
 
-    /// Stores new commits durably; no ref moves yet.
-    pub fn store(&self, pack: &Pack) -> Result<(), DeviceRepoError> {
-        Ok(self.bare.store(pack)?)
-    }
-
-    /// Moves branches one after the other, each only from where it stood. A lock file that a killed process left is
-    /// cleared once.
-    pub fn move_branches(&self, moves: &[BranchMove]) -> Result<(), DeviceRepoError> {
+    /// Stores new commits durably, then moves branches one after the other, each only from where it stood. A lock file that a killed
+    /// process left is cleared once.
+    pub fn write(&self, pack: &Pack, moves: &[BranchMove]) -> Result<(), DeviceRepoError> {
         let moves: Vec<_> = moves
             .iter()
             .map(|one| RefMove {
@@ -423,16 +418,19 @@ impl DeviceWriter {
                 new: Some(one.to),
             })
             .collect();
-        let moved = match self.bare.move_refs(&moves) {
-            Err(RefError::Locked { .. }) => {
+        let written = match self.bare.store_and_move(pack, &moves) {
+            Err(WriteError::Move(RefError::Locked { .. })) => {
                 self.clear()?;
-                self.bare.move_refs(&moves)
+                self.bare.store_and_move(pack, &moves)
             }
-            moved => moved,
+            written => written,
         };
         // Also after a failure: some may have moved.
         self.moves.notify(&self.device);
-        Ok(moved?)
+        written.map_err(|error| match error {
+            WriteError::Store(error) => error.into(),
+            WriteError::Move(error) => error.into(),
+        })
     }
 
     /// Keeps the number of packs bounded, which may just have been counted.

@@ -161,6 +161,17 @@ impl Temp {
         Self::make(dir, |path| new_file(path, mode))
     }
 
+    /// The same in a directory that is made, with this mode, if it isn't there.
+    pub(super) fn file_below(dir: &Path, dir_mode: u32, mode: u32) -> io::Result<(Self, File)> {
+        match Self::file(dir, mode) {
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                create_dir_all(dir, dir_mode)?;
+                Self::file(dir, mode)
+            }
+            made => made,
+        }
+    }
+
     /// A directory that only its owner can enter.
     pub(crate) fn dir(dir: &Path) -> io::Result<Self> {
         Self::make(dir, |path| make_dir(path, 0o700)).map(|(temp, ())| temp)
@@ -185,7 +196,7 @@ impl Temp {
 impl Drop for Temp {
     fn drop(&mut self) {
         if !self.0.as_os_str().is_empty() {
-            let _ = if self.0.is_dir() { fs::remove_dir_all(&self.0) } else { fs::remove_file(&self.0) };
+            let _ = fs::remove_file(&self.0).or_else(|_| fs::remove_dir_all(&self.0));
         }
     }
 }

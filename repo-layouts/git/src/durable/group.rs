@@ -1,17 +1,22 @@
 //! Group commit: the syncs of threads that work side by side are put together.
 //!
-//! A thread in a [`Group`] still waits until what it wrote is on the disk; only who makes it so is shared. While one
-//! round of syncing is under way, whoever comes waits for the next one. A round of few files syncs each of them, a
-//! round of many syncs their whole file system once.
+//! A thread in a [`Group`] still waits until what it wrote is on the disk; only who makes it so is shared. A round begins once the
+//! one before is over and half of the threads wait for it: so each is for many, and there are others that work meanwhile. Who is
+//! held up elsewhere is waited for for a moment only. A round of few files syncs each of them, a round of many syncs their whole
+//! file system once.
 
 use std::cell::RefCell;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
 
 use rustix::fs::syncfs;
+
+/// How long a round waits for half of the threads.
+const PATIENCE: Duration = Duration::from_millis(10);
 
 thread_local! {
     static GROUP: RefCell<Option<Arc<Group>>> = const { RefCell::new(None) };
@@ -24,21 +29,32 @@ pub struct Group {
     volume: File,
     device: u64,
     few: usize,
+    patience: Duration,
     state: Mutex<State>,
-    /// Where the threads of the rounds with even and odd numbers wait.
-    over: [Condvar; 2],
+    /// Where the thread that leads the next round waits until it can begin.
+    next: Condvar,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    /// What the next round syncs.
+    /// How many threads work in the group.
+    threads: usize,
+    is_syncing: bool,
+    /// How many threads wait for the next round.
+    waiting: usize,
+    /// What it syncs.
     files: Vec<File>,
-    /// How many rounds have begun.
-    begun: u64,
-    /// How many are over; at most one more is under way.
-    over: u64,
-    /// The rounds that failed; a healthy disk has none.
-    failed: Vec<(u64, io::ErrorKind, String)>,
+    /// Where they hear what came of it.
+    round: Arc<Round>,
+}
+
+/// What came of a round.
+type Round = OnceLock<Result<(), (io::ErrorKind, String)>>;
+
+impl State {
+    fn is_half(&self) -> bool {
+        self.waiting >= self.threads.div_ceil(2)
+    }
 }
 
 impl Group {
@@ -47,46 +63,44 @@ impl Group {
     pub fn new(dir: &Path, few: usize) -> io::Result<Arc<Self>> {
         let volume = File::open(dir)?;
         let device = volume.metadata()?.dev();
-        Ok(Arc::new(Self { volume, device, few, state: Mutex::default(), over: Default::default() }))
+        Ok(Arc::new(Self { volume, device, few, patience: PATIENCE, state: Mutex::default(), next: Condvar::new() }))
     }
 
     /// Does `work`; whatever it syncs in this thread is synced by the group.
     pub fn within<T>(self: &Arc<Self>, work: impl FnOnce() -> T) -> T {
-        let before = GROUP.replace(Some(Arc::clone(self)));
-        let done = work();
-        GROUP.set(before);
-        done
+        self.state().threads += 1;
+        let _member = Member { group: self, before: GROUP.replace(Some(Arc::clone(self))) };
+        work()
     }
 
-    /// Joins the next round, and leads it if nobody else does.
+    /// Joins the next round, and leads it if it is the first that does.
     fn sync(&self, files: Vec<File>) -> io::Result<()> {
         let mut state = self.state();
         state.files.extend(files);
-        let mine = state.begun + 1;
-        while state.over < mine {
-            if state.begun > state.over {
-                state = self.over_of(mine).wait(state).unwrap_or_else(PoisonError::into_inner);
-                continue;
+        state.waiting += 1;
+        let round = Arc::clone(&state.round);
+        if state.waiting > 1 {
+            let is_half = state.is_half();
+            drop(state);
+            if is_half {
+                self.next.notify_one();
             }
-            state.begun += 1;
-            let files = std::mem::take(&mut state.files);
+        } else {
+            let since = Instant::now();
+            while state.is_syncing || !state.is_half() && since.elapsed() < self.patience {
+                let woken = self.next.wait_timeout(state, self.patience);
+                state = woken.unwrap_or_else(PoisonError::into_inner).0;
+            }
+            let next = State { threads: state.threads, is_syncing: true, ..State::default() };
+            let files = std::mem::replace(&mut *state, next).files;
             drop(state);
             let done = self.sync_now(&files);
-            state = self.state();
-            state.over = mine;
-            state.failed.extend(done.err().map(|error| (mine, error.kind(), error.to_string())));
-            self.over_of(mine).notify_all();
-            // Whoever came meanwhile waits for the next round: one of them leads it.
-            self.over_of(mine + 1).notify_one();
+            self.state().is_syncing = false;
+            self.next.notify_one();
+            let _ = round.set(done.map_err(|error| (error.kind(), error.to_string())));
         }
-        match state.failed.iter().find(|(round, ..)| *round == mine) {
-            Some((_, kind, message)) => Err(io::Error::new(*kind, message.clone())),
-            None => Ok(()),
-        }
-    }
-
-    fn over_of(&self, round: u64) -> &Condvar {
-        &self.over[usize::from(round % 2 == 1)]
+        let done = round.wait().clone();
+        done.map_err(|(kind, message)| io::Error::new(kind, message))
     }
 
     fn sync_now(&self, files: &[File]) -> io::Result<()> {
@@ -95,6 +109,21 @@ impl Group {
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A thread that works in a group, until it is dropped.
+struct Member<'a> {
+    group: &'a Group,
+    before: Option<Arc<Group>>,
+}
+
+impl Drop for Member<'_> {
+    fn drop(&mut self) {
+        GROUP.set(self.before.take());
+        self.group.state().threads -= 1;
+        // With it gone, those who wait may be half.
+        self.group.next.notify_one();
     }
 }
 
@@ -114,11 +143,12 @@ fn sync_each(files: &[File]) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::mpsc;
 
     use super::*;
 
     #[test]
-    fn everyone_in_a_group_comes_back_and_nobody_syncs_for_others_twice() {
+    fn everyone_in_a_group_comes_back() {
         let dir = tempfile::tempdir().unwrap();
         for few in [0, 3, 1000] {
             let group = Group::new(dir.path(), few).unwrap();
@@ -137,7 +167,50 @@ mod tests {
             });
             assert_eq!(done.into_inner(), 200);
             let state = group.state();
-            assert!(state.begun == state.over && state.over <= 200 && state.files.is_empty(), "{state:?}");
+            assert!(state.threads == 0 && state.waiting == 0 && state.files.is_empty(), "{state:?}");
+        }
+    }
+
+    #[test]
+    fn a_round_waits_for_half_of_those_who_work_and_for_a_moment_only() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut group = Group::new(dir.path(), 10).unwrap();
+        for (patience, is_for_half) in [(Duration::from_secs(3600), true), (PATIENCE, false)] {
+            Arc::get_mut(&mut group).unwrap().patience = patience;
+            let (go, work) = mpsc::channel::<()>();
+            let (work, done) = (Mutex::new(work), AtomicUsize::new(0));
+            let is_done = |count| {
+                let mut looks = std::iter::repeat_with(|| done.load(Ordering::SeqCst)).take(500);
+                looks.any(|found| {
+                    std::thread::sleep(Duration::from_millis(10));
+                    found == count
+                })
+            };
+            std::thread::scope(|scope| {
+                for _ in 0..5 {
+                    scope.spawn(|| {
+                        group.within(|| {
+                            let _ = work.lock().unwrap().recv();
+                            sync(vec![File::open(dir.path()).unwrap()]).unwrap();
+                            done.fetch_add(1, Ordering::SeqCst);
+                        });
+                    });
+                }
+                while group.state().threads < 5 {
+                    std::thread::yield_now();
+                }
+                (0..2).for_each(|_| go.send(()).unwrap());
+                if is_for_half {
+                    std::thread::sleep(Duration::from_millis(100));
+                    assert_eq!(done.load(Ordering::SeqCst), 0, "two of five wait");
+                } else {
+                    assert!(is_done(2));
+                }
+                go.send(()).unwrap();
+                assert!(is_done(3));
+                drop(go);
+            });
+            assert_eq!(done.into_inner(), 5, "one is half of the two that were left");
         }
     }
 
@@ -157,7 +230,6 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let group = Group::new(dir.path(), 0).unwrap();
         group.within(|| sync(vec![File::open(dir.path()).unwrap()])).unwrap();
-        sync(vec![File::open(dir.path()).unwrap()]).unwrap();
-        assert_eq!(group.state().over, 1);
+        assert!(GROUP.with_borrow(Option::is_none) && group.state().threads == 0);
     }
 }

@@ -30,10 +30,45 @@ pub(crate) fn write_pack<E: From<io::Error>>(
 
 /// Stores a pack that is in memory; durable when it returns.
 pub(crate) fn store_pack(pack_dir: &Path, bytes: &[u8], finished: &FinishedPack) -> io::Result<()> {
-    create_dir_all(pack_dir, 0o755)?;
-    let (pack, mut file) = Temp::file(pack_dir, PACK_MODE)?;
-    file.write_all(bytes)?;
-    install(pack_dir, pack, finished)
+    let mut written = WrittenPack::new(pack_dir, bytes, finished)?;
+    at(SyncPoint::PackData, || sync(written.files()))?;
+    written.install()
+}
+
+/// A pack that was in memory, written under temporary names.
+#[derive(Debug)]
+pub(crate) struct WrittenPack {
+    pack_dir: PathBuf,
+    pack: Temp,
+    index: Temp,
+    /// What is to be synced before they get their names.
+    files: Vec<File>,
+    checksum: String,
+}
+
+impl WrittenPack {
+    /// Writes it, and syncs nothing.
+    pub(crate) fn new(pack_dir: &Path, bytes: &[u8], finished: &FinishedPack) -> io::Result<Self> {
+        let write = |bytes: &[u8]| {
+            let (temp, mut file) = Temp::file_below(pack_dir, 0o755, PACK_MODE)?;
+            file.write_all(bytes)?;
+            io::Result::Ok((temp, file))
+        };
+        let ((pack, one), (index, other)) = (write(bytes)?, write(&finished.index()?)?);
+        let checksum = finished.checksum.to_string();
+        Ok(Self { pack_dir: pack_dir.to_owned(), pack, index, files: vec![one, other], checksum })
+    }
+
+    fn files(&mut self) -> Vec<File> {
+        std::mem::take(&mut self.files)
+    }
+
+    /// Gives the files, which are synced, their names; durable when it returns.
+    pub(crate) fn install(self) -> io::Result<()> {
+        name_pack(&self.pack_dir, &self.pack.0, &self.index.0, &self.checksum)?;
+        [self.pack, self.index].into_iter().for_each(Temp::moved);
+        Ok(())
+    }
 }
 
 fn install(pack_dir: &Path, pack: Temp, finished: &FinishedPack) -> io::Result<()> {
@@ -44,13 +79,18 @@ fn install(pack_dir: &Path, pack: Temp, finished: &FinishedPack) -> io::Result<(
     Ok(())
 }
 
-/// Syncs a pack and its index and moves them into `objects/pack`. The index goes last: it is what makes readers look.
-/// Files of the same name are replaced, because after a power cut they may be damaged.
+/// Syncs a pack and its index and moves them into `objects/pack`.
 pub(crate) fn install_pack(pack_dir: &Path, pack: &Path, index: &Path, name: &str) -> io::Result<()> {
     at(SyncPoint::PackData, || {
         [pack, index].iter().try_for_each(|path| set_mode(path, PACK_MODE))?;
         sync_paths(&[pack, index])
     })?;
+    name_pack(pack_dir, pack, index, name)
+}
+
+/// Moves a pack and its index into `objects/pack`. The index goes last: it is what makes readers look. Files of the same name are
+/// replaced, because after a power cut they may be damaged.
+fn name_pack(pack_dir: &Path, pack: &Path, index: &Path, name: &str) -> io::Result<()> {
     at(SyncPoint::PackRename, || fs::rename(pack, pack_dir.join(format!("pack-{name}.pack"))))?;
     at(SyncPoint::IndexRename, || fs::rename(index, pack_dir.join(format!("pack-{name}.idx"))))?;
     sync_packs(pack_dir)
@@ -95,36 +135,54 @@ pub(crate) struct RefLock {
     lock: Temp,
     /// Removed when the lock is dropped.
     _twin: Temp,
-    file: File,
+    /// What is to be written and synced before the move.
+    file: Option<File>,
 }
 
 impl RefLock {
     /// Takes the lock; `None` when someone else has it.
     pub(crate) fn take(git_dir: &Path, target: &Path) -> io::Result<Option<Self>> {
-        create_dir_all(parent(target), 0o755)?;
         let (twin, file) = Temp::file(git_dir, 0o644)?;
         let mut lock = target.as_os_str().to_owned();
         lock.push(".lock");
-        match fs::hard_link(&twin.0, &lock) {
+        let link = || fs::hard_link(&twin.0, &lock);
+        let linked = match link() {
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                create_dir_all(parent(target), 0o755).and_then(|()| link())
+            }
+            linked => linked,
+        };
+        match linked {
             Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(None),
             Err(error) => Err(error),
-            Ok(()) => Ok(Some(Self { target: target.to_owned(), lock: Temp(lock.into()), _twin: twin, file })),
+            Ok(()) => {
+                Ok(Some(Self { target: target.to_owned(), lock: Temp(lock.into()), _twin: twin, file: Some(file) }))
+            }
         }
     }
 
     /// Gives the file these contents, durably.
-    pub(crate) fn replace(self, contents: &[u8]) -> io::Result<()> {
-        Self::prepare(&[(&self, contents.to_owned())])?;
+    pub(crate) fn replace(mut self, contents: &[u8]) -> io::Result<()> {
+        Self::prepare(vec![(&mut self, contents.to_owned())], None)?;
         self.replace_prepared()
     }
 
-    /// Writes what some files will hold into their lock files, and syncs it.
-    pub(crate) fn prepare(locks: &[(&Self, Vec<u8>)]) -> io::Result<()> {
-        let write = |(lock, contents): &(&Self, Vec<u8>)| {
-            (&lock.file).write_all(contents)?;
-            lock.file.try_clone()
+    /// Writes what some files will hold into their lock files, and syncs it, together with a pack that is written.
+    pub(crate) fn prepare(locks: Vec<(&mut Self, Vec<u8>)>, pack: Option<&mut WrittenPack>) -> io::Result<()> {
+        let write = |(lock, contents): (&mut Self, Vec<u8>)| {
+            let mut file = lock.file.take()?;
+            Some(file.write_all(&contents).map(|()| file))
         };
-        at(SyncPoint::RefLock, || sync(locks.iter().map(write).collect::<io::Result<_>>()?))
+        let prepare = |packed: Vec<File>| {
+            at(SyncPoint::RefLock, || {
+                let locks = locks.into_iter().filter_map(write);
+                sync(packed.into_iter().map(Ok).chain(locks).collect::<io::Result<_>>()?)
+            })
+        };
+        match pack {
+            Some(pack) => at(SyncPoint::PackData, || prepare(pack.files())),
+            None => prepare(Vec::new()),
+        }
     }
 
     /// Gives the file the contents that were prepared, durably.

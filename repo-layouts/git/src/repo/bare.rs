@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::branches::{BranchesError, reference};
 use super::consolidate::{files, has_extension, loose, packs};
 use super::refs::Mover;
-use super::{BatchError, LockError, OpenError, Pack, ReadError, RefError, RefMove, Repo, RepoLock};
+use super::{LockError, OpenError, Pack, ReadError, RefMove, Repo, RepoLock, WriteError};
 
 /// A bare repository of ours at a place. What it has is read by [`Repo`].
 #[derive(Debug)]
@@ -35,19 +35,15 @@ impl Bare {
         RepoLock::take(&self.path, wait)
     }
 
-    /// Stores a pack, durable when it returns.
-    pub fn store(&self, pack: &Pack) -> Result<(), BatchError> {
-        pack.store(&self.path, &self.path.join("objects/pack"))
-    }
-
-    /// Moves refs as [`Repo::move_refs`] does.
-    pub fn move_refs(&self, moves: &[RefMove]) -> Result<(), RefError> {
+    /// Stores a pack and, once it is durable, moves refs as [`Repo::move_refs`] does. Nothing is stored where none moves because one is
+    /// locked or stands elsewhere.
+    pub fn store_and_move(&self, pack: &Pack, moves: &[RefMove]) -> Result<(), WriteError> {
         let find = |name: &str| match reference(&self.path, name) {
             Err(BranchesError::Open(error)) => Err(ReadError::Ref { name: name.to_owned(), source: error.into() }),
             Err(BranchesError::Read(error)) => Err(error),
             Ok(found) => Ok(found),
         };
-        Mover { root: &self.path, common: &self.path, find: &find }.move_refs(moves)
+        Mover { root: &self.path, common: &self.path, find: &find }.store_and_move(pack, moves)
     }
 
     /// Whether it has more than so many packs or loose objects, so that it is worth opening for [`Repo::consolidate`]. The packs

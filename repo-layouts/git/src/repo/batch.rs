@@ -13,6 +13,7 @@ use repo_model::FileTree;
 use super::error::corrupt;
 use super::tree::is_safe_name;
 use super::{ReadError, Repo};
+use crate::durable::store::WrittenPack;
 use crate::pack::{FinishedPack, PackWriter};
 use crate::sign::SigningKey;
 use crate::{BlobId, Cause, CommitId, KeyError, TreeId, durable};
@@ -91,6 +92,12 @@ pub enum BatchError {
     },
 }
 
+impl BatchError {
+    pub(super) fn store(repository: &Path, source: io::Error) -> Self {
+        Self::Store { path: repository.to_owned(), source: source.into() }
+    }
+}
+
 /// Objects waiting to be stored together. Nothing reaches the disk before [`Batch::store`].
 pub struct Batch<'a> {
     repo: &'a Repo,
@@ -149,7 +156,16 @@ impl Pack {
             return Ok(());
         }
         let stored = durable::store::store_pack(pack_dir, &self.bytes, &self.finished);
-        stored.map_err(|source| BatchError::Store { path: repository.to_owned(), source: source.into() })
+        stored.map_err(|source| BatchError::store(repository, source))
+    }
+
+    /// Writes it for what syncs it together with something else; `None` if there is nothing in it.
+    pub(super) fn write(&self, repository: &Path, pack_dir: &Path) -> Result<Option<WrittenPack>, BatchError> {
+        if self.count == 0 {
+            return Ok(None);
+        }
+        let written = WrittenPack::new(pack_dir, &self.bytes, &self.finished);
+        written.map(Some).map_err(|source| BatchError::store(repository, source))
     }
 }
 

@@ -44,7 +44,7 @@ pub use lineage::Lineage;
 pub use lock::{LockError, RepoLock};
 pub(crate) use reach::Reach;
 pub use recover::{Damage, DamagedRef, RecoverError, Recovery};
-pub use refs::{Expected, RefError, RefMove};
+pub use refs::{Expected, RefError, RefMove, WriteError};
 use repo_model::error_chain;
 pub use salvage::{RenewError, set_aside};
 pub use scratch::Scratch;

@@ -7,8 +7,8 @@ use std::{fmt, io};
 
 use gix::refs::FullNameRef;
 
-use super::{ReadError, Repo};
-use crate::durable::store::RefLock;
+use super::{BatchError, Pack, ReadError, Repo};
+use crate::durable::store::{RefLock, WrittenPack};
 use crate::{CommitId, durable};
 
 /// Where a ref must stand for a move to happen.
@@ -74,6 +74,15 @@ pub enum RefError {
     },
 }
 
+/// New commits can't be stored, or refs not moved to them.
+#[derive(Debug, thiserror::Error)]
+pub enum WriteError {
+    #[error(transparent)]
+    Store(#[from] BatchError),
+    #[error(transparent)]
+    Move(#[from] RefError),
+}
+
 /// How long a lock that someone else holds is waited for. Stock Git holds one for milliseconds.
 const PATIENCE: Duration = Duration::from_millis(500);
 
@@ -113,11 +122,27 @@ pub(super) struct Mover<'a> {
 
 impl Mover<'_> {
     pub(super) fn move_refs(&self, moves: &[RefMove]) -> Result<(), RefError> {
-        let locks = moves.iter().map(|step| self.lock_move(step)).collect::<Result<Vec<_>, _>>()?;
-        let contents = |(step, lock)| step_contents(step).map(|contents| (lock, contents));
-        let contents: Vec<_> = moves.iter().zip(&locks).filter_map(contents).collect();
-        let first = moves.first().map_or("", |step| &step.name);
-        RefLock::prepare(&contents).map_err(|source| RefError::Io { name: first.to_owned(), source })?;
+        let mut locks = self.lock_moves(moves)?;
+        prepare(moves, &mut locks, None)?;
+        self.finish(moves, locks)
+    }
+
+    /// Stores a pack before the first ref moves. What the locks of the refs hold is synced together with it.
+    pub(super) fn store_and_move(&self, pack: &Pack, moves: &[RefMove]) -> Result<(), WriteError> {
+        let mut locks = self.lock_moves(moves)?;
+        let mut written = pack.write(self.root, &self.common.join("objects/pack"))?;
+        prepare(moves, &mut locks, written.as_mut())?;
+        if let Some(written) = written {
+            written.install().map_err(|source| BatchError::store(self.root, source))?;
+        }
+        Ok(self.finish(moves, locks)?)
+    }
+
+    fn lock_moves(&self, moves: &[RefMove]) -> Result<Vec<RefLock>, RefError> {
+        moves.iter().map(|step| self.lock_move(step)).collect()
+    }
+
+    fn finish(&self, moves: &[RefMove], locks: Vec<RefLock>) -> Result<(), RefError> {
         moves.iter().zip(locks).try_for_each(|(step, lock)| self.move_ref(step, lock))
     }
 
@@ -185,6 +210,14 @@ impl Mover<'_> {
             None => Ok(()),
         }
     }
+}
+
+/// Writes into the locks where their refs go, and syncs it, together with a pack that is written.
+fn prepare(moves: &[RefMove], locks: &mut [RefLock], pack: Option<&mut WrittenPack>) -> Result<(), RefError> {
+    let contents = |(step, lock)| step_contents(step).map(|contents| (lock, contents));
+    let contents = moves.iter().zip(locks).filter_map(contents).collect();
+    let first = moves.first().map_or("", |step| &step.name);
+    RefLock::prepare(contents, pack).map_err(|source| RefError::Io { name: first.to_owned(), source })
 }
 
 /// What the file of a ref holds; `None` if it goes.
