@@ -10,6 +10,8 @@ use repo_testkit::faults::power::{
     Cut, Experiment, Point, Volume, assert_cut, cut_at, cut_everywhere, points, start_on, trace,
 };
 
+use serde_json::json;
+
 use crate::hand_made::HandMade;
 use repo_testkit::device::reboot;
 
@@ -174,6 +176,64 @@ fn power_cuts_of_a_rollback_end_with_all_that_ran_well_and_it_is_told_once() {
         reboot(&root);
         rolled_back(&when);
     }
+}
+
+/// A device that has gone down twice with both components on trial, and does so a third time.
+fn before_it_is_given_up(made: &HandMade, root: &Path, on_failure: &str) {
+    if !made.restore(root) {
+        made.begin(root);
+        made.greet_as_two("well");
+        made.assert_converges(root, "before it has run well");
+        if on_failure == "last-good" {
+            made.stabilise(root);
+        }
+        made.greet_as_two_with("badly", &json!({"onFailure": on_failure, "stabiliseSeconds": 600}));
+        (0..3).for_each(|_| made.go_down_on_trial(root, 2));
+        assert_eq!(made.told("failed crash-loop") + made.told("failed rolled-back"), 0);
+        made.keep(root);
+    }
+    reboot(root);
+}
+
+/// Cuts the power while a set is given up with which the device goes down: then this runs, and is reported like that.
+fn cut_what_is_given_up(on_failure: &str, runs: &[&str], code: &str) {
+    let (made, volume) = (HandMade::new(), Volume::new(64).expect("a volume"));
+    let root = volume.path();
+    let start = || start_on(&volume, &|root| before_it_is_given_up(&made, root, on_failure)).expect("prepared");
+    let is_over = |when: &str| {
+        let ends = |_: usize| made.once(&root).status().expect("it runs").code();
+        assert_eq!((0..3).map(ends).next_back(), Some(Some(1)), "{when}");
+        assert_eq!(
+            (made.greetings(&root), made.codes()),
+            (runs.iter().map(ToString::to_string).collect(), vec![code.to_owned(); 2]),
+            "{when}"
+        );
+        assert_eq!(made.told(&format!("failed {code}")), 3, "{when}: each component and the deployment, once");
+        let before = made.marks(&root);
+        made.once(&root).status().expect("it runs");
+        assert_eq!(made.marks(&root), before, "{when}: it is quiet");
+        made.assert_whole(&root, false, when);
+    };
+    start();
+    let trace = tempfile::NamedTempFile::new().expect("a file");
+    made.once(&root).env("SYNC_TRACE", trace.path()).status().expect("it runs");
+    let points = points(trace.path()).expect("points");
+    is_over("uncut");
+    for point in amidst(&points) {
+        start();
+        let missed = cut_at(&volume, &mut made.once(&root), point, Cut::Power).expect("the cut is made");
+        let when = format!("power cut at {point} while what the device goes down with is given up ({on_failure})");
+        assert!(missed.is_none(), "{when}: {missed:?}");
+        made.assert_whole(&root, false, &when);
+        reboot(&root);
+        is_over(&when);
+    }
+}
+
+#[test]
+fn power_cuts_while_what_the_device_goes_down_with_is_given_up_end_with_what_ran_well_or_nothing() {
+    cut_what_is_given_up("last-good", &["well", "well"], "rolled-back");
+    cut_what_is_given_up("hold", &[], "crash-loop");
 }
 
 /// `MARGO_CHAOS_SEED`, or another one each time; printed.

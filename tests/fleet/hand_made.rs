@@ -65,6 +65,11 @@ impl HandMade {
 
     /// Publishes the next serial, with this greeting in two components; where one of them fails, both are put back.
     pub(crate) fn greet_as_two(&self, greeting: &str) {
+        self.greet_as_two_with(greeting, &json!({"onFailure": "last-good", "stabiliseSeconds": 1}));
+    }
+
+    /// The same, with this policy.
+    pub(crate) fn greet_as_two_with(&self, greeting: &str, policy: &Value) {
         self.hand.want(ONLY, &self.app, greeting);
         self.hand.edit(ONLY, |document| {
             let component =
@@ -74,9 +79,21 @@ impl HandMade {
         });
         self.hand.describe(ONLY, |described| {
             described["locks"]["other"] = described["locks"]["hello"].clone();
-            described["policy"] = json!({"onFailure": "last-good", "stabiliseSeconds": 1});
+            described["policy"].clone_from(policy);
         });
         self.hand.publish();
+    }
+
+    /// The device on `root` goes down while so many components are on trial.
+    pub(crate) fn go_down_on_trial(&self, root: &Path, components: usize) {
+        reboot(root);
+        let boot = std::fs::read_to_string(root.join("boot-id")).expect("a boot id");
+        let mut running = Device::at(ID, root).command(&["run"]).spawn().expect("the syncer runs");
+        let is_watched = |one: &&Value| one["onTrial"] == true && one["open"] == 1 && one["bootId"] == *boot.trim();
+        let all_are = || self.attempts(root).values().filter(is_watched).count() == components;
+        assert!(comes_within(Duration::from_secs(60), all_are), "they are on trial: {:?}", self.attempts(root));
+        running.kill().expect("it is killed");
+        running.wait().expect("it ends");
     }
 
     /// Lets the device on `root` run until what it runs has run well for long enough.

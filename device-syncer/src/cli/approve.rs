@@ -285,7 +285,7 @@ impl PartOut {
             }
             Action::Restore { reason, input } => (true, Some(reason.clone()), Some(input)),
             // It needs no word.
-            Action::Restart { .. } => (false, None, None),
+            Action::Restart { .. } | Action::TakeDown { .. } => (false, None, None),
             Action::Fail(failure) | Action::Wait(failure) => (false, Some(failure.message.clone()), None),
             Action::Unknown => (false, Some("its runtime doesn't answer".to_owned()), None),
         };

@@ -239,6 +239,7 @@ fn name_of(action: &Action) -> &'static str {
         Action::Apply { .. } => "apply",
         Action::Restore { .. } => "restore",
         Action::Restart { .. } => "restart",
+        Action::TakeDown { .. } => "take-down",
         Action::Fail(_) => "fail",
         Action::Wait(_) => "wait",
         Action::Unknown => "unknown",

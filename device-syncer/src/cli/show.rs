@@ -110,6 +110,7 @@ pub(super) fn plan(preview: &Preview) -> String {
                 (Action::Keep, None) => "=",
                 (Action::Keep, Some(_)) | (Action::Fail(_), _) => "!",
                 (Action::Apply { .. } | Action::Restore { .. } | Action::Restart { .. }, _) => "+",
+                (Action::TakeDown { .. }, _) => "-",
                 (Action::Wait(_), _) => ".",
                 (Action::Unknown, _) => "?",
             };
@@ -134,6 +135,7 @@ pub(super) fn action_text(action: &Action, degraded: Option<&str>) -> String {
         (Action::Apply { reason, .. }, _) => format!("apply: {}", reason_text(*reason)),
         (Action::Restore { reason, .. }, _) => text::cell(&format!("put back: {reason}")),
         (Action::Restart { cause, .. }, _) => format!("restart: {cause}"),
+        (Action::TakeDown { why, .. }, _) => text::cell(&format!("take down: {}", why.message)),
         (Action::Fail(failure), _) => failure_text(failure),
         (Action::Wait(reason), _) => failure_text(reason),
         (Action::Unknown, _) => "its runtime doesn't answer".to_owned(),

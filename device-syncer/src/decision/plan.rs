@@ -146,6 +146,14 @@ pub enum Action {
         #[serde(skip)]
         input: Box<Component>,
     },
+    /// The device goes down with it: what runs of it is removed, and it is given up or tried alone. A release stays.
+    TakeDown {
+        /// What is said of it from then on.
+        why: Failure,
+        /// What the runtime has.
+        #[serde(skip)]
+        input: Box<Component>,
+    },
     /// It is left alone, because this input can't succeed here.
     Fail(Failure),
     /// It would be applied, and waits for a gate to open.
@@ -157,7 +165,7 @@ pub enum Action {
 impl Action {
     /// Whether it changes anything on the device.
     pub(super) fn is_done(&self) -> bool {
-        matches!(self, Self::Apply { .. } | Self::Restore { .. } | Self::Restart { .. })
+        matches!(self, Self::Apply { .. } | Self::Restore { .. } | Self::Restart { .. } | Self::TakeDown { .. })
     }
 }
 
@@ -452,7 +460,7 @@ fn change(action: &Action, actual: &Actual<'_>, begun: Option<Change>) -> Option
         Action::Apply { reason: Reason::Edited, .. } => Some(Change::Revert),
         Action::Apply { replaces: None, input, .. } if actual.was_applied(input) => Some(Change::Restore),
         Action::Apply { .. } => begun.or(Some(Change::Apply)),
-        Action::Restore { .. } => Some(Change::Restore),
+        Action::Restore { .. } | Action::TakeDown { .. } => Some(Change::Restore),
         Action::Restart { cause, .. } => Some(cause.change()),
         Action::Keep | Action::Fail(_) | Action::Wait(_) | Action::Unknown => None,
     }
@@ -521,9 +529,21 @@ fn action(wanted: &DesiredComponent, actual: &Actual<'_>) -> Action {
         return Action::Unknown;
     }
     let apply = |reason| Action::Apply { reason, replaces, input: Box::new(input.clone()) };
-    match (actual.found(input), actual.device_state.failure(input)) {
-        // The site's policy was found to deny it once it had been applied; what runs of it goes on.
-        (Some(_), Some(failure)) if failure.code == ErrorCode::PolicyDenied => Action::Fail(failure.clone()),
+    let (found, failure) = (actual.found(input), actual.device_state.failure(input));
+    // Also where nothing of it is found: a crash may have come between its removal and the word of that.
+    if failure.is_none()
+        && replaces.is_none()
+        && let Some(why) = actual.device_state.why_taken_down(input)
+    {
+        return Action::TakeDown { why, input: Box::new(input.clone()) };
+    }
+    match (found, failure) {
+        // It was applied as it is wanted, and was found only then to break the site's policy or to take the device down.
+        (Some(_), Some(failure))
+            if [ErrorCode::PolicyDenied, ErrorCode::CrashLoop].iter().any(|code| failure.code == *code) =>
+        {
+            Action::Fail(failure.clone())
+        }
         (Some(found), _) if replaces.is_none() && is_in_sync(found, input) => Action::Keep,
         (_, Some(failure)) => Action::Fail(failure.clone()),
         _ if replaces.is_some() => apply(Reason::Retyped),

@@ -73,7 +73,7 @@ impl DeviceState {
     pub fn set_failure(&self, wanted: &DesiredDeployment) -> Option<Failure> {
         let mut inputs = wanted.components.iter().filter_map(|one| one.input.as_ref().ok());
         inputs.find_map(|input| {
-            let failure = self.failure(input)?;
+            let failure = self.failure(input).cloned().or_else(|| self.takes_down(input))?;
             Some(Failure::new(&failure.code, format!("component `{}`: {}", input.component, failure.message)))
         })
     }

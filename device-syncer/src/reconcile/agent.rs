@@ -57,6 +57,7 @@ pub async fn run(syncer: Syncer, make: Make, service: Arc<ServiceManager>) -> st
     here.state.listen(Some(Box::new(move |_| told.host.notify_one())));
     here.resume_retries();
     here.keeps_silence = true;
+    here.state.lock().watches = true;
     service.ready();
     let (host, device) = (ask_and_report(host, &both, stop.clone()), observe_and_reconcile(here, make, &both, stop));
     let ((mut host, ask), mut here) = tokio::join!(host, device);

@@ -53,6 +53,7 @@ impl Transaction<'_> {
                     Action::Unknown
                     | Action::Restore { .. }
                     | Action::Restart { .. }
+                    | Action::TakeDown { .. }
                     | Action::Apply { replaces: Some(_), .. } => {}
                     Action::Apply { .. } if wanted.rolled_back.is_some() => {}
                     Action::Apply { input, .. } => self.queue(input, at_work),
@@ -133,15 +134,15 @@ impl Transaction<'_> {
         }
     }
 
-    fn pend(&mut self, input: &Component, why: Failure) {
+    pub(super) fn pend(&mut self, input: &Component, why: Failure) {
         self.report.set(input.deployment, &input.component, State::Pending, Some(why));
     }
 
     /// Says that a component runs as it is wanted, or as the last good set has it.
     pub(super) fn succeeded(&mut self, wanted: &DesiredDeployment, input: &Component) {
         self.state.retries.succeeded(&input.project);
-        self.next.attempts.remove(&input.project);
         let Self { next, state, .. } = self;
+        next.try_out(wanted, input, state.watches.then_some(&state.boot_id));
         next.was_whole(&input.project, &state.boot_id);
         self.note(wanted, input, Some(input.input_digest));
         let state = if wanted.rolled_back.is_some() { State::Failed } else { State::Installed };

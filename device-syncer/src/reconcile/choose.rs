@@ -32,6 +32,11 @@ pub(super) fn choose(
         if planned.components.iter().any(|part| at_work.works_on(&part.project)) {
             continue;
         }
+        let inputs = taken_down(planned, state, at_work);
+        if !inputs.is_empty() {
+            chosen.push(Work::TakeDown { wanted: one.clone(), inputs });
+            continue;
+        }
         let inputs = ahead(planned, one, state, at_work);
         if !inputs.is_empty() {
             chosen.push(Work::Fetch { wanted: one.clone(), inputs });
@@ -82,6 +87,16 @@ fn restarted(planned: &Planned, state: &Transaction<'_>, at_work: &AtWork) -> Ve
     let may_begin =
         |one: &Restart| !at_work.works_on(&one.input.project) && !state.state.retries.is_waiting(&one.input.project);
     restarts.take_while(may_begin).collect()
+}
+
+/// What of a deployment is removed, though it is wanted: in no order, because the device goes down with it.
+fn taken_down(planned: &Planned, state: &Transaction<'_>, at_work: &AtWork) -> Vec<Component> {
+    let waits = |project: &str| at_work.is_taken(project) || state.state.retries.is_waiting(project);
+    let inputs = planned.components.iter().filter_map(|part| match &part.action {
+        Action::TakeDown { input, .. } if !waits(&part.project) => Some((**input).clone()),
+        _ => None,
+    });
+    inputs.collect()
 }
 
 /// What is fetched now of what waits.

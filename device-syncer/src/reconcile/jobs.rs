@@ -334,7 +334,8 @@ impl Jobs {
     {
         for work in works {
             let is_suspect = work.is_suspect(device_state);
-            if !self.stop.load(Ordering::Relaxed) && self.has_room_for(is_suspect) {
+            let waits = self.stop.load(Ordering::Relaxed) || work.waits_for_trials(device_state);
+            if !waits && self.has_room_for(is_suspect) {
                 self.begin_one(work, is_suspect, Arc::clone(runtimes), state.clone());
             }
         }

@@ -194,7 +194,14 @@ impl DeviceSide {
         let ended = self.reconciler.jobs.end();
         self.answers.join();
         self.reconciler.observer.end(&self.reconciler.runtimes);
-        Ok(ended?)
+        ended?;
+        // It may be switched off now.
+        let mut change = self.state.begin();
+        change.next.unwatch();
+        if change.next.attempts != change.state.store.device_state.attempts {
+            change.commit()?;
+        }
+        Ok(())
     }
 
     /// Makes actual equal desired, as far as it can be now. What it begins goes on after it. `pushed` is where the host's

@@ -60,6 +60,8 @@ pub struct Reconciler {
     pub(super) observer: Observer,
     /// What this device has and can run.
     probe: Probe,
+    /// Whether it was found out what the device went down with before this boot.
+    is_blamed: bool,
     /// Whether the cache was pruned since the program began, which may have been cut off before.
     is_pruned: bool,
     holds: Holds,
@@ -73,7 +75,7 @@ impl Reconciler {
         let (probe, holds, gates) = (Probe::default(), Holds::default(), Gates::default());
         let (runtimes, jobs, hooks) = (Arc::new(runtimes), Jobs::new(bounds), Hooks::default());
         let observer = Observer::default();
-        Self { runtimes, jobs, hooks, observer, probe, is_pruned: false, holds, gates }
+        Self { runtimes, jobs, hooks, observer, probe, is_blamed: false, is_pruned: false, holds, gates }
     }
 
     /// The same, with what the site has asked before a change.
@@ -94,6 +96,10 @@ impl Reconciler {
         pass: &PassInput,
         is_waited_for: bool,
     ) -> Result<(Done, Observation), StoreError> {
+        if !self.is_blamed {
+            blame(state)?;
+            self.is_blamed = true;
+        }
         let acted = self.jobs.reap()?;
         // What ends from here on was at work when it was observed.
         let at_work = self.jobs.at_work();
@@ -120,7 +126,6 @@ impl Reconciler {
         let mut change = state.begin();
         let boot_id = change.state.boot_id.clone();
         change.next.believe(&pass.next);
-        change.next.blame(&boot_id);
         change.next.note_whole(&observation, &boot_id, |project| at_work.works_on(project));
         change.next.status.extend(capabilities.iter().map(|bytes| (CAPABILITIES.to_owned(), bytes.clone())));
         if let Some(wanted) = &mut wanted {
@@ -278,6 +283,21 @@ impl Reconciler {
             self.is_pruned = true;
         }
     }
+}
+
+/// Blames what the device went down with, before anything is decided of it.
+fn blame(state: &Shared) -> Result<(), StoreError> {
+    let mut change = state.begin();
+    let (boot_id, watches) = (change.state.boot_id.clone(), change.state.watches);
+    change.next.blame(&boot_id);
+    if watches {
+        change.next.watch(&boot_id);
+    }
+    // Of a clone that was made anew nothing is said before its report is.
+    if change.next.attempts != change.state.store.device_state.attempts {
+        change.commit()?;
+    }
+    Ok(())
 }
 
 /// What the operator, the fleet and the site let this device do now.

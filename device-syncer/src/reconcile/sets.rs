@@ -1,6 +1,7 @@
 //! Which sets ran well for long enough, and which failed, of deployments whose last good set is put back.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use repo_model::desired::Desired;
 use repo_model::envelope::OnFailure;
@@ -17,6 +18,9 @@ use crate::reconcile::reconciler::Reconciler;
 use crate::runtimes::DeviceRuntimes;
 use crate::state::shared::{Shared, State, Transaction};
 use crate::state::stability::Stability;
+
+/// A device that stays up for so long with something doesn't go down with it: it may be switched off each evening.
+const LONG: Duration = Duration::from_secs(3600);
 
 /// Why a set failed since the pass before, where it isn't rolled back yet.
 #[derive(Debug)]
@@ -122,6 +126,7 @@ impl Transaction<'_> {
                 tracing::warn!(deployment = %one.name, why = why.message, against, "its set failed");
                 self.next.note_bad(one, why, against);
             }
+            self.end_trials(one);
             let Some(envelope) = desired.and_then(|desired| desired.envelope.deployments.get(&one.id)) else {
                 continue;
             };
@@ -129,6 +134,18 @@ impl Transaction<'_> {
             if self.next.is_on_trial(one) && self.has_stabilised(one, observation) {
                 tracing::info!(deployment = %one.name, "has run well for long enough, and is what is put back from now on");
                 self.next.note_good(one, envelope);
+            }
+        }
+    }
+
+    /// Ends the trial of what the device has stayed up with.
+    fn end_trials(&mut self, one: &DesiredDeployment) {
+        let Self { next, state, .. } = self;
+        for input in one.components.iter().filter_map(|component| component.input.as_ref().ok()) {
+            let is_watched = next.attempt(input).is_some_and(|attempt| attempt.on_trial && attempt.open > 0);
+            let for_long = one.stabilise.min(LONG);
+            if is_watched && state.stability.is_tried_out(&input.project, input.input_digest, for_long) {
+                next.attempts.remove(&input.project);
             }
         }
     }

@@ -36,6 +36,8 @@ pub struct State {
     pub removals_are_left: bool,
     /// Tells this boot from the ones before.
     pub boot_id: String,
+    /// Whether this syncer runs for long, so that it knows how the device goes down.
+    pub watches: bool,
     identity: Identity,
     listener: Option<Listener>,
     /// What a `status` reports, read once.
@@ -76,6 +78,7 @@ impl Shared {
             fetched,
             removals_are_left,
             boot_id,
+            watches: false,
             identity,
             listener,
             read,

@@ -1,13 +1,18 @@
-//! For how long a deployment's set has been well, or ill. Lives as long as the process: after a start it is watched anew.
+//! For how long a deployment's set has been well, or ill, and the device up with what was applied. Lives as long as the process: after a start it is watched anew.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use repo_model::{DeploymentId, Digest};
 
-/// Since when each set is so, by deployment.
+/// Since when it is so.
 #[derive(Debug, Default)]
-pub struct Stability(BTreeMap<DeploymentId, Since>);
+pub struct Stability {
+    /// By deployment.
+    sets: BTreeMap<DeploymentId, Since>,
+    /// What is on trial, by project.
+    trials: BTreeMap<String, (Digest, Instant)>,
+}
 
 #[derive(Debug)]
 struct Since {
@@ -20,7 +25,7 @@ impl Stability {
     /// Notes how a set is now, and says for how long it has been so without a break.
     pub fn note(&mut self, deployment: DeploymentId, set: Digest, is_well: bool) -> Duration {
         let new = Since { set, is_well, when: Instant::now() };
-        let since = self.0.entry(deployment).or_insert(new);
+        let since = self.sets.entry(deployment).or_insert(new);
         if (since.set, since.is_well) != (set, is_well) {
             *since = Since { set, is_well, when: Instant::now() };
         }
@@ -29,13 +34,28 @@ impl Stability {
 
     /// Forgets how a deployment was: it is neither well nor ill.
     pub fn forget(&mut self, deployment: DeploymentId) {
-        self.0.remove(&deployment);
+        self.sets.remove(&deployment);
+    }
+
+    /// Notes that an input is on trial, and says whether it has been for so long; then it isn't any more.
+    pub fn is_tried_out(&mut self, project: &str, input: Digest, for_long: Duration) -> bool {
+        let since = self.trials.entry(project.to_owned()).or_insert((input, Instant::now()));
+        if since.0 != input {
+            *since = (input, Instant::now());
+        }
+        let is_over = since.1.elapsed() >= for_long;
+        if is_over {
+            self.trials.remove(project);
+        }
+        is_over
     }
 
     /// Moves every mark back, as if that much time had passed.
     #[cfg(test)]
     pub(crate) fn later(&mut self, time: Duration) {
-        self.0.values_mut().for_each(|since| since.when = since.when.checked_sub(time).unwrap());
+        let sets = self.sets.values_mut().map(|since| &mut since.when);
+        sets.chain(self.trials.values_mut().map(|(_, when)| when))
+            .for_each(|when| *when = when.checked_sub(time).unwrap());
     }
 }
 
@@ -43,6 +63,20 @@ impl Stability {
 mod tests {
     use super::*;
     use crate::testing::{id, input_digest};
+
+    #[test]
+    fn what_is_on_trial_is_so_for_as_long_as_it_is_said_and_another_input_anew() {
+        let (mut all, one, two) = (Stability::default(), input_digest("a", "x", "1"), input_digest("a", "x", "2"));
+        let hour = Duration::from_secs(3600);
+        assert!(!all.is_tried_out("x", one, hour));
+        all.later(hour);
+        assert!(
+            !all.is_tried_out("x", two, hour) && !all.is_tried_out("y", one, hour),
+            "another input, another project"
+        );
+        all.later(hour);
+        assert!(all.is_tried_out("x", two, hour) && !all.is_tried_out("x", two, hour), "once");
+    }
 
     #[test]
     fn time_counts_from_when_a_set_became_so_and_anew_after_each_change() {

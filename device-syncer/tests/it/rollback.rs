@@ -102,6 +102,53 @@ fn what_ran_well_is_put_back_offline_and_across_power_cuts() {
     world.assert_idle();
 }
 
+/// A boot at the end of which the device goes down while a syncer watches what was just applied.
+pub(crate) fn go_down(world: &World, boot: &str, greeting: &str) {
+    world.reboot(boot);
+    let mut syncer = run(world);
+    until("it watches", || {
+        let attempts = git::show(&world.clone(), "refs/syncer/state", "attempt.json").unwrap_or_default();
+        let attempts: serde_json::Value = serde_json::from_slice(&attempts).unwrap_or_default();
+        let attempt = &attempts[world.project("greeter")];
+        attempt["onTrial"] == true && attempt["bootId"] == boot && world.greetings() == [greeting]
+    });
+    kill(&mut syncer);
+}
+
+#[test]
+fn what_takes_the_device_down_again_and_again_before_it_was_good_is_put_back() {
+    let world = with_last_good();
+    world.hand.want("greeter", &world.app, "servus");
+    world.hand.describe("greeter", |envelope| {
+        envelope["policy"] = json!({"onFailure": "last-good", "stabiliseSeconds": 600});
+    });
+    world.hand.publish();
+    for boot in ["one", "two", "three"] {
+        go_down(&world, boot, "servus");
+    }
+    world.reboot("four");
+    let plan = world.syncer(&["plan"]).good();
+    assert!(plan.stdout.contains("greeter/hello: keep"), "{plan:?}");
+    world.once().ended(1);
+    assert_eq!(
+        (world.greetings(), world.states("greeter")),
+        (vec!["hello".into()], vec!["hello failed rolled-back".into()])
+    );
+    let message = world.message("greeter");
+    assert!(message.contains("crash-loop") && message.contains("the device went down 3 times"), "{message}");
+    // What ran well before isn't on trial, however often the power goes.
+    for boot in ["five", "six", "seven", "eight"] {
+        world.reboot(boot);
+        let mut syncer = run(&world);
+        until("it runs", || world.greetings() == ["hello"]);
+        kill(&mut syncer);
+    }
+    world.reboot("nine");
+    world.once().ended(1);
+    world.assert_quiet();
+    assert_eq!(world.greetings(), ["hello"]);
+}
+
 #[test]
 fn a_person_can_let_what_failed_be_tried_again() {
     let world = with_last_good();

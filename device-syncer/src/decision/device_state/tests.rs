@@ -136,3 +136,110 @@ fn a_suspect_that_is_open_alone_when_the_device_goes_down_again_is_blamed() {
     let found: Vec<_> = state.attempts.values().map(|attempt| (attempt.lost, attempt.suspect)).collect();
     assert_eq!(found, [(1, true), (0, true)]);
 }
+
+/// A device state in which these deployments were applied, each a component `x`, and are on trial during the first boot.
+fn on_trial(names: &[&str], kind: ProfileType) -> DeviceState {
+    let mut state = DeviceState::default();
+    for name in names {
+        let one = wanted(name, &[("x", "1")]);
+        let (project, name) = (project(name, "x"), component("x"));
+        let mut attempt = Attempt::new(input_digest(one.name.as_str(), "x", "1"));
+        attempt.begin("0");
+        state.attempts.insert(project.clone(), attempt);
+        state.try_out(&one, one.components[0].input.as_ref().unwrap(), Some("0"));
+        let input_digest = Some(input_digest(one.name.as_str(), "x", "1"));
+        state.note(&one, AppliedComponent { name, project, kind, input_digest });
+    }
+    state
+}
+
+/// The device goes down so often, each time while a syncer watches; then these are taken down, given up, or neither.
+fn goes_down(state: &mut DeviceState, boots: std::ops::RangeInclusive<u32>, name: &str) -> (bool, Option<String>) {
+    for boot in boots {
+        // Each boot is seen by more than one syncer.
+        for _ in 0..2 {
+            state.blame(&boot.to_string());
+            state.watch(&boot.to_string());
+        }
+    }
+    let one = wanted(name, &[("x", "1")]);
+    let input = one.components[0].input.as_ref().unwrap();
+    let (why, given_up) = (state.why_taken_down(input), state.takes_down(input).map(|failure| failure.code));
+    (why.is_some_and(|why| why.code == ErrorCode::Queued), given_up)
+}
+
+#[test]
+fn what_is_on_trial_is_given_up_when_the_device_goes_down_with_it_alone_for_the_third_time() {
+    let given_up = || Some(ErrorCode::CrashLoop.as_str().to_owned());
+    let mut state = on_trial(&["a"], ProfileType::Compose);
+    assert_eq!(goes_down(&mut state, 0..=2, "a"), (false, None));
+    assert_eq!(DeviceState::of_tree(&state.to_tree()).unwrap(), state);
+    assert_eq!(goes_down(&mut state, 3..=3, "a"), (false, given_up()));
+
+    let mut switched_off = on_trial(&["a"], ProfileType::Compose);
+    for boot in 1..=9 {
+        switched_off.unwatch();
+        assert_eq!(goes_down(&mut switched_off, boot..=boot, "a"), (false, None), "its syncer ended before");
+    }
+    // What is being applied is judged first, and what was applied before it of the same deployment isn't.
+    let mut state = on_trial(&["a"], ProfileType::Compose);
+    let of_y = |input_digest| {
+        let (name, project, kind) = (component("y"), project("a", "y"), ProfileType::Compose);
+        AppliedComponent { name, project, kind, input_digest }
+    };
+    state.note(&wanted("a", &[("x", "1"), ("y", "1")]), of_y(None));
+    for boot in 0..9 {
+        let attempts = &mut state.attempts;
+        attempts.entry(project("a", "y")).or_insert(Attempt::new(Digest::of(b"y"))).begin(&boot.to_string());
+        assert_eq!(goes_down(&mut state, boot + 1..=boot + 1, "a"), (false, None));
+    }
+    assert_eq!(state.attempts[&project("a", "y")].lost, 9);
+}
+
+#[test]
+fn of_several_on_trial_each_is_taken_down_at_the_third_time_and_none_is_blamed_but_charts_stay() {
+    let mut state = on_trial(&["a", "b"], ProfileType::Compose);
+    assert_eq!(goes_down(&mut state, 0..=2, "a"), (false, None));
+    for name in ["a", "b"] {
+        assert_eq!(goes_down(&mut state, 3..=3, name), (true, None));
+    }
+    let mut charts = on_trial(&["a", "b"], ProfileType::Helm);
+    assert_eq!(goes_down(&mut charts, 0..=9, "a"), (false, None), "to remove a release may take its data along");
+    // One of them is on trial and the other is being applied.
+    let mut state = on_trial(&["a", "b"], ProfileType::Compose);
+    state.attempts.get_mut(&project("b", "x")).unwrap().on_trial = false;
+    assert_eq!(goes_down(&mut state, 1..=1, "a"), (false, None));
+    let found: Vec<_> =
+        ["a", "b"].map(|name| &state.attempts[&project(name, "x")]).map(|one| (one.lost, one.suspect)).into();
+    assert_eq!(found, [(0, false), (0, true)], "the other begins again when this one isn't on trial any more");
+    assert!(state.is_tried_beside(&wanted("b", &[])) && !state.is_tried_beside(&wanted("a", &[("x", "1")])));
+}
+
+#[test]
+fn on_trial_is_what_was_just_applied_while_somebody_watches_and_not_what_ran_well_before() {
+    let one = wanted("a", &[("x", "1")]);
+    let input = one.components[0].input.as_ref().unwrap();
+    let tried = |wanted: &DesiredDeployment, watched: Option<&str>, before: &dyn Fn(&mut DeviceState)| {
+        let mut state = DeviceState::default();
+        state.attempts.insert(project("a", "x"), Attempt { lost: 2, ..Attempt::new(input.input_digest) });
+        before(&mut state);
+        state.try_out(wanted, input, watched);
+        state.attempts.get(&project("a", "x")).map(|one| (one.on_trial, one.open, one.lost))
+    };
+    let nothing = |_: &mut DeviceState| {};
+    assert_eq!(tried(&one, Some("boot"), &nothing), Some((true, 1, 2)), "boots that it was lost in count on");
+    assert_eq!(tried(&one, None, &nothing), None, "nobody watches");
+    let back = Failure::new(ErrorCode::RolledBack, "put back");
+    assert_eq!(tried(&DesiredDeployment { rolled_back: Some(back), ..one.clone() }, Some("boot"), &nothing), None);
+    let ran = |state: &mut DeviceState| {
+        let (name, kind, input_digest) = (component("x"), ProfileType::Compose, Some(input.input_digest));
+        state.note(&one, AppliedComponent { name, project: project("a", "x"), kind, input_digest });
+    };
+    assert_eq!(tried(&one, Some("boot"), &ran), None, "it was only put back");
+    let on_trial = |state: &mut DeviceState| {
+        ran(state);
+        state.attempts.get_mut(&project("a", "x")).unwrap().on_trial = true;
+    };
+    assert_eq!(tried(&one, None, &on_trial), Some((true, 0, 2)), "and stays on trial if it was");
+    assert_eq!(tried(&one, Some("boot"), &|state| state.attempts.clear()), None, "nothing was done");
+}

@@ -1,5 +1,5 @@
 use super::*;
-use crate::decision::device_state::{AppliedComponent, FailedInput};
+use crate::decision::device_state::{AppliedComponent, Attempt, FailedInput};
 use crate::decision::windows::Openings;
 use crate::testing::{any_wanted, component, id, input_digest, observed, project, wanted};
 use proptest::prelude::*;
@@ -86,12 +86,33 @@ fn what_was_found_to_break_the_policy_once_it_was_applied_stays_failed() {
     }
 }
 
+#[test]
+fn what_the_device_goes_down_with_is_applied_no_more_and_what_was_given_up_for_that_stays_failed() {
+    let digest = input_digest("a", "x", "1");
+    let attempt = Attempt { lost: 3, on_trial: true, ..Attempt::new(digest) };
+    let mut state = applied(&[("a", "x", Some("1"))]);
+    state.attempts.insert(project("a", "x"), attempt.clone());
+    let runs = [observed("a", "x", Some(digest), Condition::Running)];
+    assert_eq!(action(&state, &runs, "1"), "take down: crash-loop");
+    assert_eq!(action(&state, &[], "1"), "take down: crash-loop", "its removal wasn't noted any more");
+    assert_eq!(action(&state, &runs, "2"), "Changed", "another input is judged by itself");
+    state.attempts.insert(project("a", "x"), Attempt { lost: 2, ..attempt.clone() });
+    assert_eq!(action(&state, &runs, "1"), "keep");
+    state.attempts.insert(project("a", "x"), Attempt { lost: 2, suspect: true, ..attempt });
+    assert_eq!(action(&state, &runs, "1"), "take down: queued");
+    state.attempts.clear();
+    let failure = Failure::new(ErrorCode::CrashLoop, "the device went down");
+    state.failed_inputs.insert(project("a", "x"), FailedInput { input_digest: digest, failure });
+    assert_eq!(action(&state, &runs, "1"), "crash-loop", "a release isn't removed");
+}
+
 fn action_of(plan: &Plan) -> String {
     match &plan.deployments[0].components[0].action {
         Action::Keep => "keep".to_owned(),
         Action::Apply { reason, .. } => format!("{reason:?}"),
         Action::Restore { reason, .. } => format!("restore: {reason}"),
         Action::Restart { cause, .. } => format!("restart: {cause}"),
+        Action::TakeDown { why, .. } => format!("take down: {}", why.code),
         Action::Fail(failure) | Action::Wait(failure) => failure.code.clone(),
         Action::Unknown => "unknown".to_owned(),
     }

@@ -24,9 +24,6 @@ use crate::runtimes::{Cancel, RuntimeError, Runtimes, Source};
 use crate::state::shared::{Shared, Transaction};
 use crate::state::store::StoreError;
 
-/// After so many attempts that took the device down with them, an input is given up.
-const MAX_LOST: u32 = 3;
-
 /// After so many attempts that weren't healthy in time, an input is given up.
 const MAX_TIMEOUTS: u32 = 3;
 
@@ -44,6 +41,8 @@ pub(super) enum Work {
     Restore { wanted: DesiredDeployment, input: Box<Component>, reason: String },
     /// Restarts what runs of a deployment, as it is.
     Restart { wanted: DesiredDeployment, parts: Vec<Restart> },
+    /// Removes what is wanted, and with which the device goes down.
+    TakeDown { wanted: DesiredDeployment, inputs: Vec<Component> },
     /// Removes what is no longer wanted, of one deployment; `stays` is what of it is.
     Removal { removals: Vec<Removal>, stays: Option<DesiredDeployment> },
     /// Restores what was applied, of which only the runtime knows more: the accepted state is lost.
@@ -69,7 +68,9 @@ impl Work {
     pub(super) fn projects(&self) -> Vec<&str> {
         match self {
             Self::Deployment { applies, .. } => applies.iter().map(|one| one.input.project.as_str()).collect(),
-            Self::Fetch { inputs, .. } => inputs.iter().map(|input| input.project.as_str()).collect(),
+            Self::Fetch { inputs, .. } | Self::TakeDown { inputs, .. } => {
+                inputs.iter().map(|input| input.project.as_str()).collect()
+            }
             Self::Restore { input, .. } | Self::Lost(input) => vec![&input.project],
             Self::Restart { parts, .. } => parts.iter().map(|one| one.input.project.as_str()).collect(),
             Self::Removal { removals, .. } => removals.iter().map(|one| one.project.as_str()).collect(),
@@ -80,7 +81,11 @@ impl Work {
     pub(super) fn fetches_for(&self) -> Option<DeploymentId> {
         match self {
             Self::Deployment { wanted, .. } | Self::Fetch { wanted, .. } => Some(wanted.id),
-            Self::Restore { .. } | Self::Restart { .. } | Self::Removal { .. } | Self::Lost(_) => None,
+            Self::Restore { .. }
+            | Self::Restart { .. }
+            | Self::TakeDown { .. }
+            | Self::Removal { .. }
+            | Self::Lost(_) => None,
         }
     }
 
@@ -90,6 +95,7 @@ impl Work {
             Self::Deployment { wanted, .. }
             | Self::Fetch { wanted, .. }
             | Self::Restore { wanted, .. }
+            | Self::TakeDown { wanted, .. }
             | Self::Restart { wanted, .. } => wanted.name.to_string(),
             Self::Lost(input) => input.deployment_name.to_string(),
             Self::Removal { removals, .. } => removals.first().map_or_else(String::new, |one| {
@@ -105,7 +111,7 @@ impl Work {
             |input: &Component| all.clone().any(|one| one.input.as_ref().is_ok_and(|now| is_same(now, input)));
         match self {
             Self::Deployment { applies, .. } => !applies.iter().all(|one| is_wanted(&one.input)),
-            Self::Fetch { inputs, .. } => !inputs.iter().all(is_wanted),
+            Self::Fetch { inputs, .. } | Self::TakeDown { inputs, .. } => !inputs.iter().all(is_wanted),
             Self::Restore { input, .. } => !is_wanted(input),
             Self::Restart { parts, .. } => !parts.iter().all(|one| is_wanted(&one.input)),
             Self::Removal { removals, .. } => all.any(|one| removals.iter().any(|gone| gone.project == one.project)),
@@ -119,16 +125,24 @@ impl Work {
             Self::Deployment { wanted, .. }
             | Self::Fetch { wanted, .. }
             | Self::Restore { wanted, .. }
+            | Self::TakeDown { wanted, .. }
             | Self::Restart { wanted, .. } => hold.is_of(Some(wanted.id), Some(&wanted.name)),
             Self::Removal { removals, .. } => removals.iter().any(|one| hold.is_of(one.deployment, one.name.as_ref())),
             Self::Lost(input) => hold.is_of(Some(input.deployment), Some(&input.deployment_name)),
         }
     }
 
+    /// Whether it would be applied beside what is on trial of another deployment, and one of them took the device down.
+    pub(super) fn waits_for_trials(&self, device_state: &DeviceState) -> bool {
+        let Self::Deployment { wanted, .. } = self else { return false };
+        self.is_suspect(device_state) && device_state.is_tried_beside(wanted)
+    }
+
     /// Whether it, or a neighbour that was at work beside it, took the device down.
     pub(super) fn is_suspect(&self, device_state: &DeviceState) -> bool {
         let attempts = |project: &str| device_state.attempts.get(project);
-        self.projects().into_iter().filter_map(attempts).any(|attempt| attempt.suspect)
+        let is_taken_down = matches!(self, Self::TakeDown { .. });
+        !is_taken_down && self.projects().into_iter().filter_map(attempts).any(|attempt| attempt.suspect)
     }
 }
 
@@ -158,6 +172,7 @@ impl<H: Runtimes + ?Sized> Job<'_, H> {
             Work::Fetch { wanted, inputs } => self.fetch_ahead(wanted, inputs),
             Work::Restore { wanted, input, reason } => self.restore(wanted, input, reason),
             Work::Restart { wanted, parts } => self.restart_all(wanted, parts),
+            Work::TakeDown { wanted, inputs } => self.take_all_down(wanted, inputs),
             Work::Removal { removals, stays } => self.remove_all(removals, stays.as_ref()),
             Work::Lost(component) => Ok(self.restore_lost(component)),
         }
@@ -278,8 +293,7 @@ impl<H: Runtimes + ?Sized> Job<'_, H> {
     }
 
     /// Notes the attempt, and what is applied meanwhile, and makes that durable. Returns false if it may not begin. An input that
-    /// took the device down too often is given up once what runs of it is removed: the engine would start that at each boot,
-    /// before this program.
+    /// took the device down too often is taken down.
     fn begin_attempt<'a>(
         &'a self,
         mut change: Transaction<'a>,
@@ -290,13 +304,40 @@ impl<H: Runtimes + ?Sized> Job<'_, H> {
         if (self.halt)() {
             return Ok((change, false));
         }
-        let lost = change.next.attempt(input).map_or(0, |attempt| attempt.lost);
-        if lost < MAX_LOST {
-            change.begin_attempt(wanted, input, applied)?;
-            return Ok((change, true));
+        match change.next.why_taken_down(input) {
+            None => {
+                change.begin_attempt(wanted, input, applied)?;
+                Ok((change, true))
+            }
+            Some(why) => {
+                drop(change);
+                Ok((self.take_down(wanted, input, why)?, false))
+            }
         }
-        drop(change);
-        let text = format!("the device went down during {lost} attempts to apply this, so it isn't tried again");
+    }
+
+    /// Takes down whatever of these the device still goes down with. Returns whether it did anything.
+    fn take_all_down(&self, wanted: &DesiredDeployment, inputs: &[Component]) -> Result<bool, StoreError> {
+        let mut acted = false;
+        for input in inputs {
+            let why = self.state.view().device_state.why_taken_down(input);
+            if let Some(why) = why.filter(|_| !(self.halt)()) {
+                drop(self.take_down(wanted, input, why)?);
+                acted = true;
+            }
+        }
+        Ok(acted)
+    }
+
+    /// Removes what runs of an input, because the engine would start it at each boot, before this program. Only then it is given up,
+    /// or waits for its turn.
+    fn take_down<'a>(
+        &'a self,
+        wanted: &DesiredDeployment,
+        input: &Component,
+        why: Failure,
+    ) -> Result<Transaction<'a>, StoreError> {
+        tracing::warn!(project = input.project, why = why.message, "taking down");
         let removed = match input.profile_type() {
             ProfileType::Compose => self.remove_containers(input),
             // Removing a release may take its data along.
@@ -304,11 +345,12 @@ impl<H: Runtimes + ?Sized> Job<'_, H> {
         };
         let mut change = self.begin(wanted);
         match removed {
-            Ok(()) => change.give_up(wanted, input, Failure::new(ErrorCode::CrashLoop, text)),
+            Ok(()) if why.code == ErrorCode::Queued => change.await_turn(wanted, input, why),
+            Ok(()) => change.give_up(wanted, input, why),
             Err(error) => change.failed(wanted, input, &error, State::Installing, false),
         }
         change.commit()?;
-        Ok((change, false))
+        Ok(change)
     }
 }
 
@@ -321,6 +363,9 @@ impl Transaction<'_> {
         applied: Option<Digest>,
     ) -> Result<(), StoreError> {
         let attempt = self.next.attempts.entry(input.project.clone()).or_insert(Attempt::new(input.input_digest));
+        if applied.is_none() && std::mem::take(&mut attempt.on_trial) {
+            attempt.open = 0;
+        }
         attempt.begin(&self.state.boot_id);
         self.note(wanted, input, applied);
         if applied.is_none() {
@@ -336,10 +381,18 @@ impl Transaction<'_> {
         Ok(())
     }
 
+    /// Notes that nothing runs of it any more until its turn.
+    fn await_turn(&mut self, wanted: &DesiredDeployment, input: &Component, why: Failure) {
+        self.note(wanted, input, None);
+        let suspect = Attempt { suspect: true, ..Attempt::new(input.input_digest) };
+        self.next.attempts.insert(input.project.clone(), suspect);
+        self.pend(input, why);
+    }
+
     /// Notes that an attempt came back with an answer.
     fn close_attempt(&mut self, input: &Component) {
         if let Some(attempt) = self.next.attempt(input) {
-            attempt.open = 0;
+            attempt.close();
         }
     }
 

@@ -35,7 +35,7 @@ impl<H: Runtimes + ?Sized> Job<'_, H> {
                 1 if !change.is_known_to_stop(input) => change.succeeded(wanted, input),
                 times => {
                     change.state.retries.succeeded(project);
-                    change.next.attempts.remove(project);
+                    change.next.attempts.retain(|of, attempt| of != project || attempt.on_trial);
                     let text = format!("it stops again and again, and was put back {times} times in a row: {reason}");
                     change.explain(input, State::Installing, Failure::new(ErrorCode::HealthTimeout, shown(&text)));
                 }

@@ -133,7 +133,8 @@ impl Bench {
         self.jobs.reap().unwrap();
         let at_work = self.jobs.at_work();
         let mut change = self.state.begin();
-        change.next.blame("boot");
+        let boot_id = change.state.boot_id.clone();
+        change.next.blame(&boot_id);
         let installed: BTreeMap<_, _> = change.next.deployments.clone();
         let found: Vec<_> = installed
             .values()
@@ -160,6 +161,15 @@ impl Bench {
     fn settle(&mut self, wanted: &[DesiredDeployment]) {
         self.pass(wanted);
         while self.jobs.wait(Duration::from_millis(500)) {
+            self.pass(wanted);
+        }
+    }
+
+    /// Passes until nothing is at work; nothing may hang.
+    fn finish(&mut self, wanted: &[DesiredDeployment]) {
+        self.pass(wanted);
+        while self.jobs.is_any() {
+            self.jobs.wait(HOUR);
             self.pass(wanted);
         }
     }
@@ -465,6 +475,59 @@ fn what_was_open_together_when_the_device_went_down_is_tried_alone() {
     assert!(wanted.iter().all(|one| next.state(one.name.as_str()) == "installed"));
     bench.release();
     bench.jobs.end().unwrap();
+}
+
+/// The device goes down with all that is open.
+fn go_down(bench: &Bench, boot: &str) {
+    let mut change = bench.state.begin();
+    boot.clone_into(&mut change.state.boot_id);
+    change.next.blame(boot);
+    change.next.watch(boot);
+    change.commit().unwrap();
+}
+
+#[test]
+fn what_is_on_trial_when_the_device_goes_down_again_and_again_is_tried_one_after_the_other() {
+    let (mut bench, wanted) = (Bench::new(&[]), all(&["a", "b"]));
+    bench.state.lock().watches = true;
+    bench.finish(&wanted);
+    assert_eq!(["a", "b"].map(|name| bench.state(name)), ["installed", "installed"]);
+    for boot in ["1", "2"] {
+        go_down(&bench, boot);
+        bench.finish(&wanted);
+    }
+    let begun = |bench: &Bench| std::mem::take(&mut *bench.runtimes.begun.lock().unwrap());
+    let applied = ["fetch a", "apply a", "fetch b", "apply b"].map(|what| {
+        let (verb, name) = what.split_once(' ').unwrap();
+        format!("{verb} {}", project(name, "x"))
+    });
+    assert_eq!(
+        begun(&bench).into_iter().collect::<BTreeSet<_>>(),
+        applied.into_iter().collect(),
+        "nothing more was done"
+    );
+    go_down(&bench, "3");
+    bench.finish(&wanted);
+    let done = begun(&bench);
+    let of =
+        |verb: &str, name: &str| done.iter().filter(|one| **one == format!("{verb} {}", project(name, "x"))).count();
+    assert_eq!([of("remove", "a"), of("remove", "b")], [1, 1], "{done:?}");
+    let last_removal = done.iter().rposition(|one| one.starts_with("remove")).unwrap();
+    let first_apply = done.iter().position(|one| one.starts_with("apply")).unwrap();
+    assert!(last_removal < first_apply, "{done:?}");
+    let alone = if of("apply", "a") == 1 { "a" } else { "b" };
+    let other = if alone == "a" { "b" } else { "a" };
+    assert_eq!([of("apply", alone), of("apply", other)], [1, 0], "nothing is applied beside it: {done:?}");
+    assert_eq!([alone, other].map(|name| bench.state(name)), ["installed", "pending"]);
+    // It is the one.
+    for boot in ["4", "5", "6"] {
+        go_down(&bench, boot);
+        bench.finish(&wanted);
+    }
+    assert_eq!([alone, other].map(|name| bench.state(name)), ["failed", "installed"]);
+    // The other one isn't, and is blamed for nothing once it has run for long enough.
+    let attempts = bench.state.view().device_state.attempts;
+    assert_eq!(attempts.values().map(|one| (one.on_trial, one.lost)).collect::<Vec<_>>(), [(true, 0)]);
 }
 
 #[test]

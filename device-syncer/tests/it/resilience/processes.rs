@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::process::Child;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::*;
+use crate::rollback;
 
 /// A syncer in the middle of an update that hangs until `hang-up` is unset.
 fn hanging_update(world: &World) -> Child {
@@ -125,6 +126,63 @@ fn of_two_that_are_applied_when_the_device_goes_down_only_the_one_that_takes_it_
     world.once().ended(1);
     assert_eq!(world.states("greeter"), ["hello failed crash-loop"]);
     assert_eq!(world.states("other"), ["hello installed"]);
+}
+
+#[test]
+fn an_application_that_takes_the_device_down_soon_after_it_was_applied_is_given_up_after_three_boots() {
+    let world = World::running();
+    world.settings("poll: 1s\n");
+    world.hand.want("greeter", &world.app, "bomb");
+    world.hand.publish();
+    for boot in ["one", "two", "three"] {
+        rollback::go_down(&world, boot, "bomb");
+    }
+    world.reboot("four");
+    world.once().ended(1);
+    assert_eq!(world.states("greeter"), ["hello failed crash-loop"]);
+    assert!(world.message("greeter").contains("the device went down 3 times"), "{}", world.message("greeter"));
+    assert_eq!(world.greetings(), [""; 0], "the engine would start it at each boot");
+    world.assert_quiet();
+    // A person's word begins anew.
+    world.syncer(&["retry", "greeter"]).good();
+    rollback::go_down(&world, "five", "bomb");
+    world.reboot("six");
+    world.once().good();
+    assert_eq!(world.states("greeter"), ["hello installed"]);
+}
+
+#[test]
+fn a_device_whose_power_is_cut_once_it_has_stayed_up_or_that_is_switched_off_gives_nothing_up() {
+    let world = World::running();
+    world.settings("poll: 1s\n");
+    let want = |greeting: &str, seconds: u32| {
+        world.hand.want("greeter", &world.app, greeting);
+        world.hand.describe("greeter", |envelope| envelope["policy"] = json!({"stabiliseSeconds": seconds}));
+        world.hand.publish();
+    };
+    want("hourly", 600);
+    for boot in ["one", "two", "three", "four"] {
+        world.reboot(boot);
+        let syncer = command(&world.home(), &["run"]).spawn().unwrap();
+        until("it runs", || world.greetings() == ["hourly"] && world.states("greeter") == ["hello installed"]);
+        repo_testkit::terminate(&syncer);
+        finish(syncer);
+    }
+    world.once().good();
+    want("daily", 4);
+    rollback::go_down(&world, "five", "daily");
+    for boot in ["six", "seven", "eight"] {
+        world.reboot(boot);
+        let mut syncer = command(&world.home(), &["run"]).spawn().unwrap();
+        until("it has stayed up", || attempts(&world).is_empty());
+        kill(&mut syncer);
+    }
+    world.reboot("nine");
+    world.once().good();
+    assert_eq!(
+        (world.states("greeter"), world.greetings()),
+        (vec!["hello installed".to_owned()], vec!["daily".to_owned()])
+    );
 }
 
 #[test]

@@ -30,7 +30,7 @@ words! {
         ComposeFailed "compose-failed" "Docker Compose refused or failed."
         RuntimeUnavailable "runtime-unavailable" "The runtime doesn't answer."
         HealthTimeout "health-timeout" "The component didn't become healthy in time."
-        CrashLoop "crash-loop" "The device was reset during each attempt."
+        CrashLoop "crash-loop" "The device was reset during each attempt, or soon after it."
         RemovalFailed "removal-failed" "The component can't be removed."
         RolledBack "rolled-back" "The last good inputs were put back."
         RollbackFailed "rollback-failed" "The last good inputs can't be put back."
