@@ -273,6 +273,12 @@ impl Gates {
         }
     }
 
+    /// Whether a deployment, or whatever has no windows of its own, is in a downtime whose end is known.
+    pub fn is_down(&self, of: Option<DeploymentId>) -> bool {
+        let Openings { downtime, doubt, .. } = self.openings_of(of);
+        matches!(downtime, Opening::Closed(_)) && doubt.is_none()
+    }
+
     /// What windows say of a deployment.
     pub fn openings_of(&self, of: Option<DeploymentId>) -> &Openings {
         of.and_then(|id| self.own_openings.get(&id)).unwrap_or(&self.openings)

@@ -15,7 +15,7 @@ pub struct Windows {
     pub zone: TimeZone,
     /// When changes may be made.
     pub apply: Rules,
-    /// When none are, because the device is known to be down.
+    /// When none are, because the device is known to be down. In one of the fleet's, of which the host knows, it isn't talked to.
     pub downtime: Rules,
     /// When what changes need is fetched, ahead of them; when they are made without.
     pub fetch: Option<Rules>,
@@ -174,7 +174,10 @@ impl<'a> Counting<'a> {
         clock: impl FnOnce() -> Option<Doubt>,
         spread: Spread,
     ) -> Option<Timestamp> {
-        let parts: Vec<_> = self.sides().map(|one| Part { rules: &one.talk, zone: &one.zone, spread }).collect();
+        let fleet = self.fleet.and_then(|fleet| fleet.as_ref().ok());
+        let talk = self.sides().map(|one| Part { rules: &one.talk, zone: &one.zone, spread });
+        let downtime = fleet.map(|one| Part { rules: &one.downtime, zone: &one.zone, spread: Spread::NONE });
+        let parts: Vec<_> = talk.chain(downtime).collect();
         if parts.iter().all(|part| part.rules.is_always()) || self.is_unknown() {
             return None;
         }
@@ -263,6 +266,22 @@ impl std::fmt::Display for Whose {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_downtime_of_the_fleet_closes_talk_and_one_of_the_sites_does_not() {
+        let at = |text: &str| text.parse::<Timestamp>().unwrap();
+        let policy = r#"{"zone":"UTC","downtime":[{"start":"0 5 * * *","lengthSeconds":3600}]}"#;
+        let fleet = Windows::of_fleet(&serde_json::from_str(policy).unwrap(), |_| Some(TimeZone::UTC));
+        let site = fleet.clone().unwrap();
+        let until = |site: Option<&Windows>, fleet: Option<&FleetWindows>, clock: Option<Doubt>| {
+            Counting { site, fleet }.silent_until(at("2026-08-01T05:30:00Z"), || clock, Spread::NONE)
+        };
+        assert_eq!(until(None, Some(&fleet), None), Some(at("2026-08-01T06:00:00Z")));
+        assert_eq!(until(None, Some(&fleet), Some(Doubt::ClockIsUnsynchronised)), None, "it can't be kept");
+        assert_eq!(until(Some(&site), None, None), None, "its host would take it for offline");
+        let talk = Windows { talk: Rules::denied(site.downtime.deny.clone()), ..site };
+        assert_eq!(until(Some(&talk), None, None), Some(at("2026-08-01T06:00:00Z")), "who wants that says so");
+    }
 
     #[test]
     fn a_clock_is_believed_where_nothing_is_against_it_and_only_who_has_windows_needs_one() {

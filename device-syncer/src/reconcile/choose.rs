@@ -149,7 +149,10 @@ fn removals(
 fn applies(planned: &Planned, state: &mut Transaction<'_>, at_work: &AtWork, is_rolled_back: bool) -> Vec<Apply> {
     let (mut applies, mut awaited) = (Vec::new(), None);
     for component in &planned.components {
-        let waits = at_work.is_taken(&component.project) || state.state.retries.is_waiting(&component.project);
+        let retries = &state.state.retries;
+        let is_retried_later = retries.is_waiting(&component.project)
+            || state.is_down(planned.id) && retries.count(&component.project) > 0;
+        let waits = at_work.is_taken(&component.project) || is_retried_later;
         match (&component.action, &awaited) {
             (Action::Keep, _) => {}
             (Action::Apply { .. }, Some(_)) if is_rolled_back => {}

@@ -116,15 +116,22 @@ impl Reconciler {
         let capabilities = capabilities(&mut self.probe, device, &types, || self.observer.facts(&types));
         let reported = capabilities.as_ref().or(pass.next.status.get(CAPABILITIES));
         let mut wanted = pass.desired.as_deref().map(|desired| self.resolve(device, desired, reported));
-        let failed = wanted.as_ref().map(|wanted| self.failed_sets(state, wanted, &observation)).unwrap_or_default();
         let hook = self.hooks.view();
         self.gates =
             gates(&mut self.holds, device, pass.desired.as_deref(), pass.next.waiting.is_some(), pass.clock_is_behind);
         self.gates.hook.clone_from(&hook.gate);
         self.gates.fetched = known_fetched(state, wanted.as_deref().unwrap_or_default());
+        let down = wanted.iter().flatten().map(|one| one.id).filter(|id| self.gates.is_down(Some(*id)));
+        state.lock().down = down.into_set();
+        let failed = wanted.as_ref().map(|wanted| self.failed_sets(state, wanted, &observation)).unwrap_or_default();
         let is_unconfined = self.runtimes.is_unconfined();
         let mut change = state.begin();
         let boot_id = change.state.boot_id.clone();
+        let is_down = self.gates.is_down(None);
+        if change.state.watches {
+            // Where it is known to be down, nothing takes it down.
+            if is_down { change.next.unwatch() } else { change.next.watch(&boot_id) }
+        }
         change.next.believe(&pass.next);
         change.next.note_whole(&observation, &boot_id, |project| at_work.works_on(project));
         change.next.status.extend(capabilities.iter().map(|bytes| (CAPABILITIES.to_owned(), bytes.clone())));
@@ -152,7 +159,8 @@ impl Reconciler {
             conditions.extend(conditions::events(&change.next.status));
         }
         conditions.extend(hook.conditions.iter().cloned());
-        conditions.extend(conditions::unreachable(&shown, &reported));
+        let unreachable = conditions::unreachable(&shown, &reported);
+        conditions.extend(unreachable.filter(|one| !is_down || reported.contains(one)));
         conditions.extend(conditions::violations(&shown));
         if self.gates.refuses_restarts {
             conditions.extend(restarting::refused(wanted.as_deref().unwrap_or_default(), &change.next));

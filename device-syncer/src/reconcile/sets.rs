@@ -64,9 +64,10 @@ fn failed<'a>(
     wanted: &'a [DesiredDeployment],
     observation: &Observation,
 ) -> Vec<(&'a DesiredDeployment, Failure)> {
-    let State { store, stability, .. } = state;
-    // Nothing is decided while what runs it is still being asked.
-    let on_trial = wanted.iter().filter(|one| store.device_state.is_on_trial(one) && !is_asked_still(one, observation));
+    let State { store, stability, down, .. } = state;
+    // Nothing is decided while what runs it is still being asked, and of what is down.
+    let is_judged = |one: &DesiredDeployment| !is_asked_still(one, observation) && !down.contains(&one.id);
+    let on_trial = wanted.iter().filter(|one| store.device_state.is_on_trial(one) && is_judged(one));
     on_trial.filter_map(|one| Some((one, why(one, observation, &store.device_state, stability)?))).collect()
 }
 
@@ -151,8 +152,13 @@ impl Transaction<'_> {
     }
 
     fn has_stabilised(&mut self, one: &DesiredDeployment, observation: &Observation) -> bool {
+        let is_down = self.is_down(one.id);
         let stability = &mut self.state.stability;
         match SetHealth::of(one, observation) {
+            _ if is_down => {
+                stability.forget(one.id);
+                false
+            }
             SetHealth::Healthy => stability.note(one.id, one.set(), true) >= one.stabilise,
             // Since when it is unhealthy was noted before.
             SetHealth::Unhealthy(_) => false,

@@ -47,6 +47,12 @@ impl Retries {
         })
     }
 
+    /// Moves every moment back, as if that much time had passed.
+    #[cfg(test)]
+    pub(crate) fn later(&mut self, time: Duration) {
+        self.0.values_mut().for_each(|(_, until)| *until = until.checked_sub(time).unwrap());
+    }
+
     /// How long until the next one's time comes, for those whose time hadn't come at `since`, when a pass began: what
     /// that could have tried and left alone waits for something else.
     pub fn next(&self, since: Instant) -> Option<Duration> {

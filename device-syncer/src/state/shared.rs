@@ -1,10 +1,11 @@
 //! The state of a device as one value behind one lock. It is changed by short transactions, which wait for no network, no
 //! runtime and no child process; their order is the order on `status`.
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use jiff::Timestamp;
-use repo_model::FileTree;
+use repo_model::{DeploymentId, FileTree};
 
 use crate::decision::deployment::DesiredDeployment;
 use crate::decision::device_state::DeviceState;
@@ -34,6 +35,8 @@ pub struct State {
     pub fetched: Option<AllFetched>,
     /// Whether the newest plan has anything to remove that is still there: it may hold a port or a name.
     pub removals_are_left: bool,
+    /// Deployments in a downtime: what fails of them meanwhile is neither told nor tried again.
+    pub down: BTreeSet<DeploymentId>,
     /// Tells this boot from the ones before.
     pub boot_id: String,
     /// Whether this syncer runs for long, so that it knows how the device goes down.
@@ -77,6 +80,7 @@ impl Shared {
             stability,
             fetched,
             removals_are_left,
+            down: BTreeSet::new(),
             boot_id,
             watches: false,
             identity,

@@ -246,6 +246,42 @@ fn outside_its_windows_a_running_syncer_says_nothing_to_its_host_and_goes_on_by_
 }
 
 #[test]
+fn in_the_fleets_downtime_a_device_says_nothing_and_heals_and_in_the_sites_own_it_talks() {
+    let world = World::running();
+    let began = (Timestamp::now() - SignedDuration::from_mins(5)).to_zoned(jiff::tz::TimeZone::UTC);
+    let start = began.strftime("%M %H * * *").to_string();
+    let down = json!({"zone": "UTC", "downtime": [{"start": start, "lengthSeconds": 36000}]});
+    publish(&world, &down);
+    // What somebody says at the device counts at any time.
+    world.once().good();
+    let said = || (world.hand.tip("heartbeat"), world.hand.tip("status"));
+    let before = said();
+    let mut running = command(&world.home(), &["run"]).spawn().unwrap();
+    world.hand.want("greeter", &world.app, "servus");
+    publish(&world, &down);
+    for _ in 0..2 {
+        world.stop_all();
+        until("it is healed", || world.greetings() == ["hello"]);
+    }
+    assert_eq!(said(), before);
+    world.syncer(&["sync-now"]).good();
+    until("the new state waits", || world.syncer(&["status"]).stdout.contains("waiting-downtime"));
+    terminate(&running);
+    assert!(running.wait().unwrap().success());
+
+    // The same of the site's, of which its host knows nothing.
+    publish(&world, &json!({"zone": "UTC"}));
+    world.once().good();
+    world.settings(&format!("gates: {{windows: {{zone: UTC, downtime: [{{start: '{start}', length: 10h}}]}}}}\n"));
+    let mut running = command(&world.home(), &["run"]).spawn().unwrap();
+    world.hand.want("greeter", &world.app, "moin");
+    world.hand.publish();
+    until("it says what it adopted", || world.report()["adopted"]["serial"] == world.hand.serial());
+    terminate(&running);
+    assert!(running.wait().unwrap().success());
+}
+
+#[test]
 fn a_device_talks_to_its_host_where_windows_leave_no_time_for_it_or_are_not_to_be_kept() {
     let never = json!({"deny": [{"start": "0 0 * * *", "lengthSeconds": 86400}]});
     for (windows, clock) in [

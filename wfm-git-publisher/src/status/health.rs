@@ -346,6 +346,10 @@ mod tests {
         let daily = talks("0 12 * * *");
         assert!(!is(Some(&daily), day, 2 * hour));
         assert!(is(Some(&daily), 3 * day, 2 * hour));
+        // It is down, and has been so for half an hour of two.
+        let down = r#"{"zone":"UTC","downtime":[{"start":"0 12 * * *","lengthSeconds":7200}]}"#;
+        let down = serde_json::from_str::<WindowsPolicy>(down).expect("windows");
+        assert!(!is(Some(&down), Duration::from_secs(5000), hour) && is(Some(&down), 3 * hour, hour));
         // One hour of the year.
         let yearly = talks("0 12 1 7 *");
         assert!(!is(Some(&yearly), 20 * day, hour), "it may not");

@@ -411,6 +411,10 @@ impl Transaction<'_> {
         }
         let mut failure = failure(error);
         tracing::warn!(project = input.project, code = failure.code, error = failure.message, "failed");
+        if self.is_down(input.deployment) {
+            // It is tried again, and told, when that is over.
+            return self.back_off(&input.project);
+        }
         if is_excused && !error.is_transient() {
             failure.message = shown(&format!("{EXCUSE}: {}", failure.message));
         }
@@ -448,7 +452,14 @@ impl Transaction<'_> {
     }
 
     fn explain(&mut self, input: &Component, state: State, failure: Failure) {
-        self.report.explain(input.deployment, &input.component, state, failure);
+        if !self.is_down(input.deployment) {
+            self.report.explain(input.deployment, &input.component, state, failure);
+        }
+    }
+
+    /// Whether a deployment is in a downtime.
+    pub(super) fn is_down(&self, deployment: DeploymentId) -> bool {
+        self.state.down.contains(&deployment)
     }
 }
 

@@ -19,7 +19,7 @@ pub struct WindowsPolicy {
     /// When changes may be made.
     #[serde(default, skip_serializing_if = "Rules::is_always", with = "rules")]
     pub apply: Rules,
-    /// When none are, because the device is known to be down.
+    /// When none are, because the device is known to be down: it talks as little, and fetches nothing.
     #[serde(default, skip_serializing_if = "Vec::is_empty", with = "spans")]
     pub downtime: Vec<Span>,
     /// When what changes need is fetched: charts, archives and images, ahead of the changes. Without it they are fetched when they
@@ -73,7 +73,9 @@ const YEARS: [&str; 4] =
 impl WindowsPolicy {
     /// When the device talks to its host again, of a moment at which it doesn't.
     pub fn talks_again(&self, zone: &TimeZone, now: Timestamp) -> Option<Timestamp> {
-        self.talk.at(now, zone, Spread::LATEST).opens()
+        let rules = [&self.talk, &Rules::denied(self.downtime.clone())];
+        let parts = rules.map(|rules| Part { rules, zone, spread: Spread::LATEST });
+        meet(&parts, SignedDuration::ZERO, now).opens()
     }
 
     /// How long before they close nothing begins any more.
@@ -85,13 +87,13 @@ impl WindowsPolicy {
     /// begins to wait. It is judged from the beginnings of four years, so that the same windows are always judged alike.
     pub fn ever_opens(&self, zone: &TimeZone) -> bool {
         let downtime = Rules::denied(self.downtime.clone());
-        let parts = [&self.apply, &downtime].map(|rules| Part { rules, zone, spread: Spread::LATEST });
-        let fetch = [self.fetch.as_ref().unwrap_or(&self.apply), &downtime];
-        let fetch = fetch.map(|rules| Part { rules, zone, spread: Spread::LATEST });
-        let talk = Part { rules: &self.talk, zone, spread: Spread::LATEST };
+        let fetch = self.fetch.as_ref().unwrap_or(&self.apply);
+        let said = [(&self.apply, self.last_start()), (fetch, self.last_start()), (&self.talk, SignedDuration::ZERO)];
         let opens = |year| {
-            let [apply, fetch] = [&parts, &fetch].map(|parts| meet(parts, self.last_start(), year));
-            ![apply, fetch, meet(&[talk], SignedDuration::ZERO, year)].contains(&Opening::NeverOpens)
+            said.iter().all(|(rules, last_start)| {
+                let parts = [*rules, &downtime].map(|rules| Part { rules, zone, spread: Spread::LATEST });
+                meet(&parts, *last_start, year) != Opening::NeverOpens
+            })
         };
         YEARS.iter().filter_map(|year| year.parse::<Timestamp>().ok()).all(opens)
     }

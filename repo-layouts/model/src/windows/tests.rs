@@ -223,6 +223,21 @@ fn the_fleets_windows_are_written_in_seconds_and_judged_alike_at_each_time() {
 }
 
 #[test]
+fn in_a_downtime_of_the_fleet_a_device_talks_no_more_than_outside_its_windows_for_that() {
+    let again = |text: &str, now: &str| {
+        let policy: WindowsPolicy = serde_json::from_str(text).unwrap();
+        (policy.talks_again(&TimeZone::UTC, at(now)).map(|again| again.to_string()), policy.ever_opens(&TimeZone::UTC))
+    };
+    let down = r#"{"zone":"UTC","downtime":[{"start":"0 0 1 8 *","lengthSeconds":604800}]}"#;
+    assert_eq!(again(down, "2026-07-31T23:59:59Z"), (None, true));
+    assert_eq!(again(down, "2026-08-01T00:00:00Z"), (Some("2026-08-08T00:00:00Z".to_owned()), true));
+    let both = r#"{"zone":"UTC","downtime":[{"start":"0 5 * * *","lengthSeconds":3600}],"talk":{"allow":[{"start":"0 5 * * *","lengthSeconds":7200}]}}"#;
+    assert_eq!(again(both, "2026-08-01T05:30:00Z"), (Some("2026-08-01T06:00:00Z".to_owned()), true));
+    let never = both.replace("7200", "3600");
+    assert_eq!(again(&never, "2026-08-01T05:30:00Z"), (None, false), "it would never be heard again");
+}
+
+#[test]
 fn a_device_begins_later_by_its_own_share_and_ends_with_the_window() {
     let utc = TimeZone::UTC;
     let long = rules(&[("0 2 * * *", "4h")], &[]);

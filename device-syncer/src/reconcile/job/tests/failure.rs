@@ -19,6 +19,36 @@ fn a_failure_for_now_is_tried_again_without_a_word_until_it_succeeds() {
 }
 
 #[test]
+fn what_fails_in_a_downtime_is_neither_told_nor_tried_again_before_it_is_over() {
+    let mut bench = Bench::new();
+    bench.fail("apply", ("a", "x"), vec![permanent(), unhealthy("1")]);
+    let desired = [wanted("a", &[("x", "1")]), wanted("b", &[("x", "1")])];
+    bench.state.lock().down.insert(id("a"));
+    bench.pass(&desired);
+    assert_eq!([bench.state("a", "x"), bench.state("b", "x")], ["installing", "installed"]);
+    bench.listen_anew();
+    // Its time has come, and it is still down.
+    bench.state.lock().retries.later(std::time::Duration::from_secs(3600));
+    bench.pass(&desired);
+    assert_eq!((bench.runtimes.log(), bench.told()), (vec![], vec![]));
+    // What is put back is put back, and tried again, and that it can't be isn't told.
+    bench.state.lock().down.clear();
+    bench.pass(&desired);
+    assert_eq!(bench.state("a", "x"), "installing health-timeout", "the failure before wasn't final");
+    bench.later(&desired);
+    assert_eq!(bench.state("a", "x"), "installed");
+    bench.state.lock().down.insert(id("a"));
+    let stopped = observed("a", "x", Some(input_digest("a", "x", "1")), Condition::Stopped("exited".to_owned()));
+    bench.runtimes.running.lock().unwrap().insert(project("a", "x"), stopped);
+    bench.fail("restore", ("a", "x"), vec![permanent()]);
+    bench.pass(&desired);
+    assert_eq!(bench.state("a", "x"), "installing", "and no word of why");
+    bench.state.lock().retries.later(std::time::Duration::from_secs(3600));
+    bench.pass(&desired);
+    assert_eq!(bench.state("a", "x"), "installed");
+}
+
+#[test]
 fn a_failure_of_this_input_is_final_until_the_input_changes_or_a_person_asks() {
     let mut bench = Bench::new();
     bench.fail("apply", ("a", "x"), vec![permanent(), permanent()]);
