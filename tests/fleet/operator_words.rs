@@ -117,6 +117,32 @@ fn what_is_suspended_is_left_as_it_is_until_it_is_no_longer() {
 }
 
 #[test]
+fn a_deployment_is_restarted_on_one_device_or_on_all_and_each_time_once() {
+    let site = Site::new(&["press-01", "press-02"]);
+    let (fleet, devices) = (&site.fleet, ["press-01", "press-02"].map(|id| site.device(id)));
+    site.publish();
+    site.pass();
+    let restarts = || devices.map(|device| device.calls().matches("restart ").count());
+    let services = devices[0].environments().len();
+    let restart = |args: &[&str]| {
+        fleet.run(&[args, &["-m", "it leaks"]].concat());
+        site.publish();
+        // The second one finds that nothing is left to do.
+        site.pass();
+        site.pass();
+    };
+    restart(&["device", "restart", "press-01", "hello"]);
+    assert_eq!(restarts(), [services, 0]);
+    let history = fleet.run(&["history", "press-01"]);
+    assert!(history.contains("hello: installed > installing (restart-requested)"), "{history}");
+    restart(&["deployment", "restart", "hello"]);
+    assert_eq!(restarts(), [2 * services, services]);
+    restart(&["device", "restart", "press-02", "hello"]);
+    assert_eq!(restarts(), [2 * services, 2 * services]);
+    fleet.assert_settled("after restarts");
+}
+
+#[test]
 fn what_a_deployment_depends_on_is_there_before_it_and_goes_after_it() {
     let site = Site::new(&["press-01"]);
     let (fleet, device) = (&site.fleet, site.device("press-01"));

@@ -291,7 +291,7 @@ fn explain_deployment(
     for (name, place) in &deployment.depends_on {
         reasons.push(Reason::new(format!("it waits for `{name}`"), Some(place)));
     }
-    if let Some((number, place)) = &deployment.restart {
+    if let Some((number, place)) = deployment.restart_on(device) {
         reasons.push(Reason::new(format!("what runs of it is restarted once for the number {number}"), Some(place)));
     }
     // Also of one that is left as it is because of a parameter: it is explained then more than ever.

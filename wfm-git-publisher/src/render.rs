@@ -271,10 +271,10 @@ impl<'a> Work<'a> {
             problem.hint("leave one of the two parameters without a value, or have the package corrected")
         }));
         if let Some((_, place)) =
-            self.deployment.restart.as_ref().filter(|_| document.profile_type == ProfileType::Helm)
+            self.deployment.restart_on(self.device).filter(|_| document.profile_type == ProfileType::Helm)
         {
             let problem = place.problem("is for compose applications; devices don't restart what a chart made");
-            problems.push(problem.hint(RESTART));
+            problems.push(problem.hint(format!("leave it out; {OF_CHART}")));
         }
         if problems.is_empty() { Ok(()) } else { Err(problems) }
     }
@@ -327,7 +327,8 @@ impl<'a> Work<'a> {
     }
 }
 
-const RESTART: &str = "leave it out; where the chart makes an annotation of its pods from a value, change that value: the pods are \
-    made anew";
+/// What to do in the place of restarting a chart.
+pub const OF_CHART: &str =
+    "where the chart makes an annotation of its pods from a value, change that value: the pods are made anew";
 
 const IMMUTABLE: &str = "put the old value back, or install anew: remove this deployment and add it under another id";

@@ -1,4 +1,4 @@
-//! `deployment show`.
+//! `deployment show`; `deployment restart` is in `restart`.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::grouped::grouped;
 use super::status::Asked;
-use super::{AtRevision, Place, table};
+use super::{AtRevision, Place, restart, table};
 use crate::error::Failure;
 use crate::fleet::Deployment;
 use crate::rollout::RolloutState;
@@ -18,6 +18,7 @@ use crate::status::{Counts, DeploymentRow, DeviceStatus, Health, rollouts};
 #[derive(Debug, Subcommand)]
 pub(super) enum Command {
     Show(ShowArgs),
+    Restart(restart::DeploymentArgs),
 }
 
 /// Shows how a deployment is on all of its devices: by version, how many are how, and what differs
@@ -43,7 +44,13 @@ pub(super) struct ShowArgs {
 }
 
 pub(super) fn run(place: &Place, command: Command) -> Result<u8, Failure> {
-    let Command::Show(args) = command;
+    match command {
+        Command::Show(args) => run_show(place, &args),
+        Command::Restart(args) => restart::run_deployment(place, &args),
+    }
+}
+
+fn run_show(place: &Place, args: &ShowArgs) -> Result<u8, Failure> {
     let seen = Asked { devices: &[], selector: None, rev: &args.at.rev, cached: args.cached }.see(place)?;
     let deployment = seen.fleet.deployments.get(&args.id).ok_or_else(|| {
         let failure = Failure::missing(format!("there is no usable deployment `{}` in the fleet", args.id));

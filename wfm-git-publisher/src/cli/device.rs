@@ -12,7 +12,9 @@ use wfm_git_host::accounts::Store;
 
 use super::app::devices::{AppsArgs, run_apps};
 use super::label::{LabelArgs, run as run_label};
-use super::{OutputArgs, Place, Progress, account, ask, device_show, label, meant, pending, replace, retire, table};
+use super::{
+    OutputArgs, Place, Progress, account, ask, device_show, label, meant, pending, replace, restart, retire, table,
+};
 use crate::config::Config;
 use crate::error::{Failure, USER};
 use crate::fleet::{self, Device, Fleet, Retired};
@@ -36,6 +38,7 @@ pub(super) enum Command {
     Diagnostics(ask::DiagnosticsArgs),
     Retry(ask::RetryArgs),
     Sync(ask::SyncArgs),
+    Restart(restart::DeviceArgs),
     Answers(ask::AnswersArgs),
     Pending(pending::PendingArgs),
     Approve(pending::ApproveArgs),
@@ -208,6 +211,7 @@ pub(super) fn run(place: &Place, command: Command) -> Result<u8, Failure> {
         Command::Diagnostics(args) => ask::run_diagnostics(place, &args),
         Command::Retry(args) => ask::run_retry(place, &args),
         Command::Sync(args) => ask::run_sync(place, &args),
+        Command::Restart(args) => restart::run_device(place, &args),
         Command::Answers(args) => ask::run_answers(place, &args),
         Command::Pending(args) => pending::run(place, &args),
         Command::Approve(args) => pending::run_approve(place, args),

@@ -35,6 +35,7 @@ mod progress;
 mod publish;
 mod questions;
 mod replace;
+mod restart;
 mod retire;
 mod rollout;
 mod run;

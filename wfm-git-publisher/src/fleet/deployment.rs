@@ -47,7 +47,7 @@ pub struct Deployment {
     pub depends_on: Vec<(DeploymentName, Place)>,
     /// What it says itself of how devices behave, above all that they, their groups and the fleet say; no intervals.
     pub policy: Policy,
-    /// The number of the newest restart that is asked for, and where it is written.
+    /// The number of the newest restart that is asked for on all devices, and where it is written.
     pub restart: Option<(u64, Place)>,
     /// How its changes reach devices; as the fleet says where it says nothing. What it says is for all versions: `others` say
     /// nothing.
@@ -92,6 +92,20 @@ impl Deployment {
         [self].into_iter().chain(self.others.iter().map(|(_, other)| other))
     }
 
+    /// The number of the newest restart that is asked for on the device, and where it is written: the highest of its own and of those
+    /// in overrides that mean the device.
+    pub fn restart_on(&self, device: &Device) -> Option<&(u64, Place)> {
+        let overrides = self.overrides.iter().filter(|one| one.restart.is_some() && one.when.selects(device));
+        // Of the same number the deployment's own word counts.
+        overrides.filter_map(|one| one.restart.as_ref()).chain(&self.restart).max_by_key(|(number, _)| *number)
+    }
+
+    /// The highest number of a restart that is written in its file; 0 where there is none.
+    pub fn highest_restart(&self) -> u64 {
+        let overrides = self.overrides.iter().filter_map(|one| one.restart.as_ref());
+        overrides.chain(&self.restart).map(|(number, _)| *number).max().unwrap_or(0)
+    }
+
     /// Where it is written that it waits for another one; its own place if that isn't written.
     pub(crate) fn waits_at(&self, other: &DeploymentName) -> &Place {
         self.depends_on.iter().find(|(id, _)| id == other).map_or(&self.place, |(_, place)| place)
@@ -120,7 +134,7 @@ impl Deployment {
             drift_ignore: said.iter().find_map(|one| Some(one.drift_ignore.clone()?.0)).unwrap_or_default(),
             windows: self.policy.windows.as_ref().map(|one| one.policy.clone()),
             approval: self.policy.approval.as_ref().map(|one| one.0),
-            restart: self.restart.as_ref().map_or(0, |(number, _)| *number),
+            restart: self.restart_on(device).map_or(0, |(number, _)| *number),
         }
     }
 
@@ -148,6 +162,8 @@ pub struct Override {
     pub parameters: Values,
     /// Another version of its application, and where that is written.
     pub version: Option<(String, Place)>,
+    /// The number of the newest restart that is asked for there, and where it is written.
+    pub restart: Option<(u64, Place)>,
 }
 
 /// A file as it was read, before its names were looked up.
@@ -247,8 +263,8 @@ fn application(reader: &mut Reader<'_>) -> Option<(ApplicationId, String)> {
 fn read_override(field: Field<'_>) -> Option<Override> {
     field.mapping(|reader| {
         let when = reader.required("when", Selector::read);
-        if !reader.has("parameters") && !reader.has("application") {
-            let hint = "give it `parameters`, or `application: {version: …}`";
+        if !["parameters", "application", "restart"].into_iter().any(|key| reader.has(key)) {
+            let hint = "give it `parameters`, `application: {version: …}` or `restart`";
             return reader.field().fail_hint("says nothing that is otherwise on these devices", hint);
         }
         let parameters = reader.optional("parameters", values);
@@ -256,7 +272,8 @@ fn read_override(field: Field<'_>) -> Option<Override> {
             let place = Place::of(&field);
             Some((field.mapping(|reader| reader.required("version", Field::string))?, place))
         });
-        let is_read = parameters.is_some() || version.is_some();
-        is_read.then_some(Override { when: when?, parameters: parameters.unwrap_or_default(), version })
+        let restart = reader.optional("restart", restart);
+        let is_read = parameters.is_some() || version.is_some() || restart.is_some();
+        is_read.then_some(Override { when: when?, parameters: parameters.unwrap_or_default(), version, restart })
     })
 }

@@ -1,6 +1,6 @@
 //! Edits of a few lines in files that people wrote, comments and order kept.
 
-use repo_model::yaml::{Limits, Node, Value, parse};
+use repo_model::yaml::{Limits, Node, Span, Value, parse};
 
 /// The text with the top-level list `key` set to `items`: an old list is replaced, a new one goes to the end, and an empty
 /// one goes away.
@@ -104,6 +104,59 @@ pub(super) fn remove_entry(text: &str, section: &str, key: &str) -> Option<Strin
     let last = last_line(&lines, first, found.span.column.saturating_sub(1));
     lines.drain(first..=last);
     Some(lines.concat())
+}
+
+/// The text with one more item in the top-level list `section`: `lines`, the first of them without its dash, at the end of a list
+/// in block style, and `flow` at the beginning of one in flow style. `None` as with [`set_list`].
+pub(super) fn add_item(text: &str, section: &str, item: &[String], flow: &str) -> Option<String> {
+    let node = parse("", text.as_bytes(), &Limits::FLEET).ok()?;
+    let Value::Mapping(sections) = &node.value else { return None };
+    let mut lines: Vec<String> = text.split_inclusive('\n').map(str::to_owned).collect();
+    let end = if text.contains("\r\n") { "\r\n" } else { "\n" };
+    if let Some(last) = lines.last_mut().filter(|last| !last.ends_with('\n')) {
+        last.push_str(end);
+    }
+    let block = |indent: &str| {
+        let heads = std::iter::once("- ").chain(std::iter::repeat("  "));
+        heads.zip(item).map(|(head, line)| format!("{indent}{head}{line}{end}")).collect::<String>()
+    };
+    let Some((name, list)) = sections.iter().find(|(name, _)| name.text() == Some(section)) else {
+        lines.push(format!("{section}:{end}{}", block("  ")));
+        return Some(lines.concat());
+    };
+    let first = name.span.line.checked_sub(1)?;
+    let indent = match &list.value {
+        Value::Null => "  ".to_owned(),
+        Value::Sequence(items) => {
+            let begin = position(text, list.span)?;
+            if let Some(rest) = text[begin..].strip_prefix('[') {
+                let comma = if items.is_empty() { "" } else { ", " };
+                return Some(format!("{}[{flow}{comma}{rest}", &text[..begin]));
+            }
+            let dash = lines.get(name.span.line..)?.iter().find(|line| line.trim_start().starts_with('-'))?;
+            dash.chars().take_while(|c| *c == ' ').collect()
+        }
+        _ => return None,
+    };
+    let last = last_line(&lines, first, 0);
+    lines.insert((last + 1).min(lines.len()), block(&indent));
+    Some(lines.concat())
+}
+
+/// The text with another word in the place of the plain one at a place of it. `None` as with [`set_list`].
+pub(super) fn replace_plain(text: &str, at: Span, word: &str) -> Option<String> {
+    let begin = position(text, at)?;
+    let is_end = |c: char| c.is_whitespace() || [',', ']', '}'].contains(&c);
+    let rest = text[begin..].find(is_end).map_or("", |end| &text[begin + end..]);
+    Some(format!("{}{word}{rest}", &text[..begin]))
+}
+
+/// Where a place of the text is, in bytes.
+fn position(text: &str, Span { line, column }: Span) -> Option<usize> {
+    let mut lines = text.split_inclusive('\n');
+    let before: usize = lines.by_ref().take(line.checked_sub(1)?).map(str::len).sum();
+    let (at, _) = lines.next()?.char_indices().nth(column.checked_sub(1)?)?;
+    Some(before + at)
 }
 
 /// The last line of an entry that begins at a line, both from 0: what is indented deeper than it, or is an item at its own

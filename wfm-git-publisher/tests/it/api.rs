@@ -330,6 +330,8 @@ fn what_a_person_says_of_a_rollout_elsewhere_is_checked_at_the_host_and_is_a_com
     assert!(there.run(&["device", "label", DEVICE, "ring=canary"]).good().ends_with("Then: git push\n"));
     let waited = there.run(&["device", "sync", DEVICE, "--wait=0s"]).failed(1);
     assert!(waited.contains("press-01 doesn't say that it answers anything"), "{waited}");
+    let restarted = there.run(&["device", "restart", DEVICE, "hello", "-m", "it leaks"]).good();
+    assert!(restarted.ends_with("Then: git push\n"), "{restarted}");
     let pushed = git::git(&there.site.lab.home.hosted_fleet(), &["show", "main:devices/press-01.yaml"]);
     assert!(pushed.ends_with("ask: {number: 1, what: sync}"), "it was pushed: {pushed}");
     let line = format!("{} {DEVICE}", Lab::device_key("new-disk").public());

@@ -50,6 +50,7 @@ fn bash_completes_the_names_in_the_fleet_that_is_meant_and_nothing_where_there_i
         (&["trace", "--device", "press-"], &["press-01", "press-02"]),
         (&["explain", "press-01", "h"], &["hello"]),
         (&["deployment", "show", "h"], &["hello"]),
+        (&["device", "restart", "press-01", "h"], &["hello"]),
         (&["why-not", "h"], &["hello"]),
         (&["app", "show", "h"], &["hello@1.0.0"]),
         (&["status", "-l", "ring"], &["ring=canary"]),

@@ -436,6 +436,8 @@ fn every_command_that_prints_has_json() {
         (&["device", "diagnostics", "press-01"], "/ask/number"),
         (&["device", "retry", "press-01"], "/ask/number"),
         (&["device", "sync", "press-01"], "/ask/number"),
+        (&["device", "restart", "press-01", "hello", "-m", "it leaks"], "/restart"),
+        (&["deployment", "restart", "hello", "-m", "it leaks"], "/restart"),
         (&["device", "answers", "press-01"], "/answers"),
         (&["device", "retire", "press-01"], "/retired"),
     ];

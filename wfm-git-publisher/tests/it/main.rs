@@ -51,6 +51,7 @@ mod remote;
 mod remote_trouble;
 mod removal;
 mod reports;
+mod restarts;
 mod restore;
 mod retire;
 mod rollouts;

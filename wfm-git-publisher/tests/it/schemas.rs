@@ -77,6 +77,9 @@ fn what_our_own_reading_takes_of_a_rollout_and_of_what_is_asked_for_the_schemas_
         assert!(fleet::read_device(&SourceFile::plain("devices/a.yaml", text.as_str())).is_ok(), "{ask}");
         assert!(schema("device").is_valid(&json(text.as_bytes())), "{ask}");
     }
+    let text =
+        "id: a\napplication: {id: a, version: \"1\"}\ntargets: []\noverrides: [{when: {devices: [b]}, restart: 2}]\n";
+    assert!(schema("deployment").is_valid(&json(text.as_bytes())));
     for words in ["{}", "paused: true", "approved: 2\nresumed: 1\npromoted: true", "promoted: [press-07]"] {
         assert!(fleet::read_rollout(&SourceFile::plain("rollouts/1.yaml", words)).is_ok(), "{words}");
         assert!(schema("rollout").is_valid(&json(words.as_bytes())), "{words}");
@@ -103,6 +106,10 @@ fn what_is_wrong_is_seen_by_the_schemas_too() {
         ("fleet", "id: 5d3f7d5e-7a3a-4c3a-9a57-1c1f6a3f9f20\nname: a\nrollout: {waves: [approve]}\n"),
         ("fleet", "id: 5d3f7d5e-7a3a-4c3a-9a57-1c1f6a3f9f20\nname: a\nrollout: {waves: [0%]}\n"),
         ("deployment", "id: a\napplication: {id: a, version: \"1\"}\ntargets: []\nrollout: {bake: 5}\n"),
+        (
+            "deployment",
+            "id: a\napplication: {id: a, version: \"1\"}\ntargets: []\noverrides: [{when: {devices: [b]}, restart: 0}]\n",
+        ),
         ("rollout", "paused: 1\n"),
         ("rollout", "promoted: press-07\n"),
         ("rollout", "approve: 1\n"),

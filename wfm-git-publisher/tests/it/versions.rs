@@ -83,7 +83,7 @@ fn each_value_is_judged_by_the_version_that_it_is_for() {
         ("- when: {devices: [press-02]}\n  application: {version: 9.0.0}\n", "there is `1.0.0`, `1.1.0`"),
         ("- when: {devices: [press-02]}\n  application: {id: hello, version: 1.1.0}\n", "application.id: unknown key"),
         ("- when: {devices: [press-02]}\n", "hello.yaml:6:3: "),
-        ("- when: {devices: [press-02]}\n", "give it `parameters`, or `application: {version: …}`"),
+        ("- when: {devices: [press-02]}\n", "give it `parameters`, `application: {version: …}` or `restart`"),
         (
             "- when: {devices: [press-02]}\n  application: {version: 1.1.0}\n  parameters: {interval: 9}\n",
             "hello has no parameter `interval`",

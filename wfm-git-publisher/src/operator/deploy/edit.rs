@@ -45,7 +45,8 @@ pub fn edited(text: &str, edit: &DeploymentEdit) -> Option<String> {
     (meaning(&edited)? == wanted).then_some(edited)
 }
 
-fn meaning(yaml: &str) -> Option<Value> {
+/// What the text means, as JSON.
+pub(super) fn meaning(yaml: &str) -> Option<Value> {
     parse("", yaml.as_bytes(), &Limits::FLEET).ok()?.to_json().ok()
 }
 

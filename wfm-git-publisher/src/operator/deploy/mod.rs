@@ -4,6 +4,7 @@
 mod answer;
 mod edit;
 mod questions;
+mod restart;
 mod target;
 mod text;
 mod write;
@@ -11,6 +12,7 @@ mod write;
 pub use answer::given;
 pub use edit::{DeploymentEdit, edited};
 pub use questions::{Question, questions};
+pub use restart::restarted;
 pub(super) use target::word as yaml_word;
 pub use target::{InvalidTarget, Target, selectors};
 pub use text::NewDeployment;
