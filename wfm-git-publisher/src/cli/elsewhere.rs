@@ -9,7 +9,9 @@ use repo_model::text;
 
 use super::asked::Next;
 use super::questions::{OUTPUT, Question, Shown};
-use super::{Output, PAUSE, PAUSE_OF_HOST, Place, events, print, print_json_text, rollout, status, terminal, unpushed};
+use super::{
+    Output, PAUSE, PAUSE_OF_HOST, Place, events, pending, print, print_json_text, rollout, status, terminal, unpushed,
+};
 use crate::error::Failure;
 use crate::operator::{Answer, FleetHost};
 use crate::repos::{FleetRepo, StockGit};
@@ -32,10 +34,7 @@ pub(super) fn ask(place: &Place, matches: &ArgMatches) -> Result<Option<u8>, Fai
     let Some(host) = FleetHost::of_clone(&root)? else { return Ok(None) };
     let revision = REVISIONS.into_iter().find_map(|name| arguments.try_get_raw(name).ok().flatten()?.next());
     let (revision, note) = revision.map(|one| known(&root, &one.to_string_lossy())).unwrap_or_default();
-    let shown = question.shown_on(arguments).map_err(|option| {
-        let failure = Failure::new(format!("`--{option}` isn't answered by a host"));
-        failure.hint("ask again now and then, or do it beside the publisher's home")
-    })?;
+    let shown = question.shown_on(arguments);
     let asked = question.asked(arguments, terminal::width(io::stdout()), |name, value| match name {
         // What is new of it is printed here, below the answers before.
         OUTPUT if shown.is_some() => "json".to_owned(),
@@ -49,6 +48,7 @@ pub(super) fn ask(place: &Place, matches: &ArgMatches) -> Result<Option<u8>, Fai
         Shown::Status => again(&host, &asked, status::watcher(&asked, form)),
         Shown::Rollout => again(&host, &asked, rollout::watcher(&asked, form)),
         Shown::Events => again(&host, &asked, events::follower(&asked, form)),
+        Shown::Pending => again(&host, &asked, pending::watcher(&asked, form)),
     }
     .map(Some)
 }

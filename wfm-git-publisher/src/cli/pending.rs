@@ -1,26 +1,26 @@
 //! `device pending`, `device approve`, `device reject`: what waits to be enrolled, by a code or a batch token.
 
+mod view;
 mod watch;
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use jiff::{SignedDuration, Timestamp};
-use repo_git::sign::openssh;
-use repo_model::enrolment::{Claim, Code, Kind};
+use jiff::Timestamp;
+use repo_model::enrolment::{Claim, Code};
 use repo_model::{DeviceId, error_chain};
-use serde_json::{Value, json};
-use wfm_git_host::accounts::Store;
+use serde_json::json;
 use wfm_git_host::enrolment::{Claims, Verdict, Waiting};
 
+use self::view::{Pending, View};
+pub(super) use self::watch::watcher;
 use super::{OutputArgs, Place, account, enroll, label, table};
 use crate::error::{Failure, USER};
-use crate::fleet::{self, SourceFile, Token};
 use crate::operator::{
-    Batch, BatchApproval, BatchWord, Candidate, DeviceApproval, RekeyWord, TakenIn, Word, approve_batch,
-    approve_device, approve_rekey, conflict, counts, rekey_note, waiting_with,
+    BatchApproval, BatchWord, Candidate, DeviceApproval, RekeyWord, TakenIn, Word, approve_batch, approve_device,
+    approve_rekey,
 };
-use crate::repos::{Control, Home};
+use crate::repos::Home;
 
 /// Lists the devices that wait for a person's word
 ///
@@ -137,124 +137,16 @@ pub(super) fn undecided(home: &Home, now: Timestamp) -> Result<usize, Failure> {
     Ok(listed.iter().filter(|one| one.verdict.is_none()).count())
 }
 
-/// What waits or was answered, and what there is to know of it.
-struct Seen {
-    now: Timestamp,
-    listed: Vec<Waiting>,
-    files: Vec<SourceFile>,
-    /// What came by tokens, judged as an approval would.
-    by_token: Vec<Candidate>,
-}
-
-impl Seen {
-    fn of(place: &Place, home: &Home, listed: Vec<Waiting>, now: Timestamp) -> Result<Self, Failure> {
-        let source = place.source()?;
-        let files = source.files(source.resolve("HEAD")?)?;
-        let by_token = by_token(home, &files, &listed)?;
-        Ok(Self { now, listed, files, by_token })
-    }
-
-    /// Those that wait for a person's word.
-    fn undecided(&self) -> impl Iterator<Item = &Waiting> {
-        self.listed.iter().filter(|one| one.verdict.is_none())
-    }
-
-    /// As what it would be taken in that came by a token.
-    fn candidate(&self, one: &Waiting) -> Option<&Candidate> {
-        self.by_token.iter().find(|candidate| candidate.waiting.request == one.request)
-    }
-}
-
 pub(super) fn run(place: &Place, args: &PendingArgs) -> Result<u8, Failure> {
     let (home, now, mut told) = (place.home()?, Timestamp::now(), BTreeSet::new());
     home.check()?;
-    let claims = Claims::new(home.enrolments());
-    let seen = Seen::of(place, &home, waiting(&claims, now, &mut told)?, now)?;
-    if !args.watch || !args.output.is_json() {
-        show(&claims, &seen, args.output)?;
+    let listed = waiting(&Claims::new(home.enrolments()), now, &mut told)?;
+    let view = View::of(place, &home, &listed, now)?;
+    if args.watch {
+        return watch::run(place, &home, args.output.output, (view, listed, told));
     }
-    if args.watch { watch::run(place, &home, args.output, (seen, told)) } else { Ok(0) }
-}
-
-/// Prints who waits, and who may come to.
-fn show(claims: &Claims, seen: &Seen, output: OutputArgs) -> Result<(), Failure> {
-    let (tokens, _) = fleet::read_tokens(&seen.files);
-    let open = claims.opening()?.map(|opening| opening.until).filter(|until| seen.now < *until);
-    let tokens: Vec<_> = tokens.values().filter(|token| counts(token, seen.now)).collect();
-    let head = match open {
-        Some(until) => format!("devices may ask to be enrolled until {until:.0}\n"),
-        None if !tokens.is_empty() => String::new(),
-        None => "no device may ask to be enrolled now: `enroll open --for 8h` lets them\n".to_owned(),
-    };
-    let of_token = |token: &&Token| format!("with the token {} until {:.0}\n", token.name, token.until);
-    let head: String = std::iter::once(head).chain(tokens.iter().map(of_token)).collect();
-    let undecided: Vec<_> = seen.undecided().collect();
-    let body = if undecided.is_empty() { "no device waits\n".to_owned() } else { rows(seen, &undecided) };
-    let waits = |kind: Kind| undecided.iter().any(|one| one.kind() == kind);
-    let by_number = "\nA new key, if the device shows the same: device approve --number NUMBER --id ID\n";
-    let codes = [
-        waits(Kind::Code).then(|| "\nRead the code from the device: device approve CODE --id ID\n".to_owned()),
-        waits(Kind::Known).then(|| by_number.to_owned()),
-    ];
-    let mut names: Vec<_> = undecided.iter().filter_map(|one| one.token.as_ref()).map(|by| &by.name).collect();
-    names.sort();
-    names.dedup();
-    let names = names.into_iter().map(|name| format!("\nAll with the token {name}: device approve --token {name}\n"));
-    let more: String = codes.into_iter().flatten().chain(names).collect();
-    output.print(&format!("{head}{body}{more}"), || {
-        let shown: Vec<_> = undecided.iter().map(|one| shown(seen, one)).collect();
-        json!({ "openUntil": open, "pending": shown })
-    });
-    Ok(())
-}
-
-/// A table of some that wait.
-fn rows(seen: &Seen, some: &[&Waiting]) -> String {
-    let head = ["NUMBER", "AGE", "FROM", "SAYS THAT IT IS", "KEY", "NOTE"].map(str::to_owned);
-    let rows: Vec<_> = std::iter::once(head).chain(some.iter().map(|one| row(seen, one))).collect();
-    table(&rows)
-}
-
-/// What came by tokens, judged as an approval would.
-fn by_token(home: &Home, files: &[SourceFile], listed: &[Waiting]) -> Result<Vec<Candidate>, Failure> {
-    let mut names: Vec<_> = listed.iter().filter_map(|one| one.token.as_ref()).map(|by| by.name.clone()).collect();
-    names.sort();
-    names.dedup();
-    if names.is_empty() {
-        return Ok(Vec::new());
-    }
-    let (tokens, _) = fleet::read_tokens(files);
-    let (accounts, roster) = (Store::new(home.accounts()), Control::read(home)?.1.newest.digest);
-    let mut judged = Vec::new();
-    for name in names {
-        let batch = Batch { token: tokens.get(&name), files, accounts: &accounts, roster };
-        judged.extend(batch.judge(waiting_with(listed.to_vec(), &name))?);
-    }
-    Ok(judged)
-}
-
-fn row(seen: &Seen, one: &Waiting) -> [String; 6] {
-    let age = seen.now.duration_since(one.received).max(SignedDuration::ZERO);
-    let age = if age.as_mins() > 0 { format!("{} min", age.as_mins()) } else { format!("{} s", age.as_secs()) };
-    let (says, key, note) = match one.claim() {
-        Ok(claim) => {
-            let files = &seen.files;
-            let other = || rekey_note(files, &seen.listed, one, &claim).or_else(|| conflict(files, &claim));
-            let note = seen.candidate(one).map_or_else(|| other().unwrap_or_default(), note);
-            (says(&claim), openssh::fingerprint(&claim.key), note)
-        }
-        Err(error) => (String::new(), String::new(), error_chain(&error)),
-    };
-    [one.number.to_string(), age, one.address.to_string(), says, key, note]
-}
-
-/// As what a device that came by a token would be taken in, and what is to be known of that.
-fn note(Candidate { waiting, device, note, problem, .. }: &Candidate) -> String {
-    let token = waiting.token.as_ref().map(|token| format!("token {}", token.name));
-    let device = device.as_ref().map(|device| format!("as {device}"));
-    let problem = problem.as_ref().map(|problem| format!("NOT: {problem}"));
-    let parts: Vec<_> = [token, device, problem, note.clone()].into_iter().flatten().collect();
-    parts.join("; ")
+    args.output.print(&view.page(now), || json!(view));
+    Ok(0)
 }
 
 /// What a device says of itself, in short. Whoever prints it makes it harmless.
@@ -264,29 +156,6 @@ pub(super) fn says(claim: &Claim) -> String {
     let parts = [id, serial.as_ref().map(|serial| format!("serial {serial}")), model.clone(), hostname.clone()];
     let parts: Vec<_> = parts.into_iter().flatten().collect();
     if parts.is_empty() { "-".to_owned() } else { parts.join(", ") }
-}
-
-fn shown(seen: &Seen, one: &Waiting) -> Value {
-    let (claim, candidate) = (one.claim().ok(), seen.candidate(one));
-    let is_new = one.kind() == Kind::Code;
-    let rekey = claim.as_ref().and_then(|claim| rekey_note(&seen.files, &seen.listed, one, claim));
-    json!({
-        "number": one.number,
-        "received": one.received,
-        "address": one.address,
-        "fingerprint": fingerprint(one),
-        "token": one.token.as_ref().map(|token| &token.name),
-        "device": candidate.and_then(|candidate| candidate.device.as_ref()).or(one.rekeys.as_ref()),
-        "note": candidate.and_then(|candidate| candidate.note.as_ref()).or(rekey.as_ref()),
-        "problem": candidate.and_then(|candidate| candidate.problem.as_ref()),
-        "conflict": claim.as_ref().filter(|_| is_new).and_then(|claim| conflict(&seen.files, claim)),
-        "claim": claim,
-    })
-}
-
-/// Of the key that it proved, unless its claim can't be read.
-fn fingerprint(one: &Waiting) -> Option<String> {
-    one.claim().ok().map(|claim| openssh::fingerprint(&claim.key))
 }
 
 pub(super) fn run_approve(place: &Place, args: ApproveArgs) -> Result<u8, Failure> {
@@ -345,7 +214,7 @@ fn tell_batch(place: &Place, token: &str, approval: &BatchApproval, output: Outp
         false => format!("{}{}", table(&rows), place.next_push()?),
     };
     let not = |one: &Candidate| {
-        let why = note(one);
+        let why = Pending::of(&one.waiting, &[], &[], std::slice::from_ref(one)).remark();
         format!("number {} is left: {}\n", one.waiting.number, repo_model::text::line(&why))
     };
     let left_out: String = left.iter().map(not).collect();

@@ -39,7 +39,7 @@ pub(super) struct Question {
     command: &'static [&'static str],
     /// Whether a clone of the fleet repository has no answer of its own.
     pub(super) needs_home: bool,
-    /// What is shown where its command goes on; absent where it can't.
+    /// What is shown where its command goes on; absent where it never does.
     goes_on: Option<Shown>,
 }
 
@@ -49,6 +49,7 @@ pub(super) enum Shown {
     Status,
     Rollout,
     Events,
+    Pending,
 }
 
 const fn question(path: &'static str, command: &'static [&'static str]) -> Question {
@@ -76,7 +77,7 @@ const QUESTIONS: [Question; 17] = [
     question("explain/{device}", &["explain"]),
     question("why-not/{application}/{device}", &["why-not"]),
     question("plan", &["plan"]),
-    question("enrolments", &["device", "pending"]),
+    shown(Shown::Pending, question("enrolments", &["device", "pending"])),
     question("alerts", &["alert", "list"]),
 ];
 
@@ -178,11 +179,10 @@ impl Question {
         Some((QUESTIONS.iter().find(|one| one.command == words)?, inner))
     }
 
-    /// What is shown again and again with these arguments, for which a host is asked as often; `None` where it is asked once. The
-    /// option with which it would go on, and no host is asked for that.
-    pub(super) fn shown_on(&self, matches: &ArgMatches) -> Result<Option<Shown>, &'static str> {
-        let set = [WATCH, FOLLOW].into_iter().find(|flag| self.has(flag) && matches.get_flag(flag));
-        set.map(|flag| self.goes_on.ok_or(flag)).transpose()
+    /// What is shown again and again with these arguments, for which a host is asked as often; `None` where it is asked once.
+    pub(super) fn shown_on(&self, matches: &ArgMatches) -> Option<Shown> {
+        let goes_on = [WATCH, FOLLOW].into_iter().any(|flag| self.has(flag) && matches.get_flag(flag));
+        self.goes_on.filter(|_| goes_on)
     }
 
     /// Its path and query with these arguments, each as `said` turns it, for lines of this width.
@@ -332,17 +332,20 @@ mod tests {
     #[test]
     fn what_goes_on_a_host_is_asked_for_again_and_again_where_it_can_be() {
         for (line, expected) in [
-            ("w status", Ok(None)),
-            ("w status --watch", Ok(Some(Shown::Status))),
-            ("w rollout show 12 --watch", Ok(Some(Shown::Rollout))),
-            ("w events -f", Ok(Some(Shown::Events))),
-            ("w rollout list", Ok(None)),
-            ("w device pending", Ok(None)),
-            ("w device pending --watch", Err("watch")),
+            ("w status", None),
+            ("w status --watch", Some(Shown::Status)),
+            ("w rollout show 12 --watch", Some(Shown::Rollout)),
+            ("w events -f", Some(Shown::Events)),
+            ("w rollout list", None),
+            ("w device pending", None),
+            ("w device pending --watch", Some(Shown::Pending)),
         ] {
             let matches = command().try_get_matches_from(line.split(' ')).unwrap();
             let (question, own) = Question::meant(&matches).unwrap();
             assert_eq!(question.shown_on(own), expected, "{line}");
+        }
+        for question in &QUESTIONS {
+            assert_eq!(question.has(WATCH) || question.has(FOLLOW), question.goes_on.is_some(), "{}", question.path);
         }
     }
 

@@ -8,10 +8,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use jiff::Timestamp;
+use repo_model::Digest;
+use repo_model::enrolment::{Claim, Transcript};
 use repo_testkit::foreign_host::{Answer, ForeignHost, Options};
 use repo_testkit::git;
 use serde_json::{Value, json};
 use wfm_git_host::accounts::{Role, Store};
+use wfm_git_host::enrolment::Waiting;
 use wfm_git_publisher::rollout::Phase;
 
 use crate::device_history::tells;
@@ -148,6 +151,7 @@ fn a_clone_elsewhere_asks_its_host_and_prints_what_is_printed_beside_the_home() 
         &["why-not", "hello", DEVICE],
         &["plan", "--output", "markdown"],
         &["device", "pending"],
+        &["device", "pending", "--output", "json"],
         &["alert", "list"],
     ] {
         let (ran, beside) = (there.run(args), there.site.lab.run(args));
@@ -273,6 +277,64 @@ fn whoever_watches_a_rollout_from_a_clone_learns_how_it_ends() {
         let heads: Vec<_> = lines.filter(|line| line.starts_with("Rollout ")).collect();
         assert_eq!(heads, [head]);
         assert_eq!([text.wait().unwrap().code(), json.wait().unwrap().code()], [Some(code); 2]);
+    }
+}
+
+/// Lets a stranger wait for a person's word, with this number.
+fn wait_for_a_word(lab: &Lab, number: u64) {
+    let key = Lab::device_key(&format!("stranger {number}")).public().to_string().parse().unwrap();
+    let claim = Claim { model: Some("Box 7".to_owned()), ..Claim::new(key, Digest::of(b"a secret"), "0.3.0") };
+    let digest = Digest::of(&number.to_be_bytes());
+    let waiting = Waiting {
+        layout: 1,
+        request: digest.hex()[..32].to_owned(),
+        number,
+        received: Timestamp::now(),
+        address: [192, 0, 2, 7].into(),
+        claim: serde_json::to_string(&claim).unwrap(),
+        transcript: Transcript::from_hex(&digest.hex()).unwrap(),
+        roster: digest,
+        token: None,
+        rekeys: None,
+        verdict: None,
+    };
+    let dir = lab.home.enrolments();
+    fs::create_dir_all(&dir).unwrap();
+    // Nobody may read half of it.
+    fs::write(dir.join("new"), serde_json::to_vec(&waiting).unwrap()).unwrap();
+    fs::rename(dir.join("new"), dir.join(format!("{}.json", waiting.request))).unwrap();
+}
+
+#[test]
+fn whoever_watches_from_a_clone_who_waits_sees_who_comes_and_what_becomes_of_whom() {
+    let there = Elsewhere::new().logged_in();
+    let lab = &there.site.lab;
+    wait_for_a_word(lab, 1);
+    let [mut json, mut text] =
+        ["json", "text"].map(|form| there.start(&["device", "pending", "--watch", "--output", form]));
+    let (mut objects, mut lines) = (objects(json.stdout.take()), lines(text.stdout.take()));
+    let mut event = || {
+        let event = objects.next().unwrap();
+        assert_eq!(event["apiVersion"], "v1");
+        (event["event"].clone(), event["number"].clone(), event["claim"]["model"].clone())
+    };
+    let mut line = |begin: &str| assert!(lines.any(|line| line.starts_with(begin)), "{begin}");
+    assert_eq!(event(), ("waiting".into(), 1.into(), "Box 7".into()));
+    ["no device may ask ", "NUMBER  AGE ", "1       ", "Read the code from the device: "]
+        .into_iter()
+        .for_each(&mut line);
+    wait_for_a_word(lab, 2);
+    assert_eq!(event(), ("waiting".into(), 2.into(), "Box 7".into()));
+    ["NUMBER  AGE ", "2       "].into_iter().for_each(&mut line);
+    lab.run(&["device", "reject", "1"]).good();
+    assert_eq!(event(), ("rejected".into(), 1.into(), Value::Null));
+    line("1 is rejected");
+    fs::remove_dir_all(lab.home.enrolments()).unwrap();
+    assert_eq!(event(), ("over".into(), 2.into(), Value::Null));
+    line("2 waits no longer");
+    for child in [&mut json, &mut text] {
+        child.kill().unwrap();
+        child.wait().unwrap();
     }
 }
 
