@@ -3,7 +3,7 @@
 mod groups;
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use jiff::Timestamp;
 use repo_git::CommitId;
@@ -15,6 +15,7 @@ use serde_json::json;
 use wfm_git_host::ca;
 
 use self::groups::Group;
+use super::grouped::named;
 use super::{Output, Place, Progress, asked, pause, threads};
 use crate::error::{Failure, USER};
 use crate::fleet::{Fleet, counted};
@@ -335,26 +336,40 @@ fn table<'a>(all: impl IntoIterator<Item = &'a DeviceStatus>) -> String {
     super::table(&rows)
 }
 
-/// What can't be published, one line for each.
+/// What can't be published: one line for each reason, however many devices have it.
 pub(super) fn blocked_table<'a>(blocked: impl Iterator<Item = &'a Blocked>) -> String {
-    let blocked: Vec<_> = blocked.collect();
-    if blocked.is_empty() {
-        return String::new();
+    let (mut places, mut groups) = (HashMap::new(), Vec::<Vec<&Blocked>>::new());
+    for one in blocked {
+        let reason = (&one.deployment, one.code, &one.message, &one.hint, one.device.is_some());
+        let place = *places.entry(reason).or_insert(groups.len());
+        match groups.get_mut(place) {
+            Some(group) => group.push(one),
+            None => groups.push(vec![one]),
+        }
     }
-    let dash = || "-".to_owned();
-    let row = |one: &&Blocked| {
-        let why = one.hint.as_ref().map_or_else(|| one.message.clone(), |hint| format!("{}; {hint}", one.message));
-        [
-            one.device.as_ref().map_or_else(|| "(all)".to_owned(), ToString::to_string),
-            one.deployment.as_ref().map_or_else(dash, ToString::to_string),
-            one.code.to_string(),
-            one.since.map_or_else(dash, |since| format!("{since:.0}")),
-            why,
-        ]
-    };
     let head = ["DEVICE", "DEPLOYMENT", "CODE", "SINCE", "REASON"].map(str::to_owned);
-    let rows: Vec<_> = std::iter::once(head).chain(blocked.iter().map(row)).collect();
-    format!("\nNot published:\n{}", super::table(&rows))
+    let rows: Vec<_> = std::iter::once(head).chain(groups.iter().filter_map(|group| blocked_row(group))).collect();
+    if groups.is_empty() { String::new() } else { format!("\nNot published:\n{}", super::table(&rows)) }
+}
+
+/// Those that have one reason, since the first of them had it.
+fn blocked_row(group: &[&Blocked]) -> Option<[String; 5]> {
+    let one = group.first()?;
+    let devices: Vec<_> = group.iter().filter_map(|one| one.device.as_ref()).collect();
+    let which = match devices.as_slice() {
+        [] => "(all)".to_owned(),
+        [device] => device.to_string(),
+        devices => format!("{}: {}", counted(devices.len()), named(devices)),
+    };
+    let dash = || "-".to_owned();
+    let why = one.hint.as_ref().map_or_else(|| one.message.clone(), |hint| format!("{}; {hint}", one.message));
+    Some([
+        which,
+        one.deployment.as_ref().map_or_else(dash, ToString::to_string),
+        one.code.to_string(),
+        group.iter().filter_map(|one| one.since).min().map_or_else(dash, |since| format!("{since:.0}")),
+        why,
+    ])
 }
 
 fn device_rows(status: &DeviceStatus) -> Vec<[Cow<'_, str>; 8]> {

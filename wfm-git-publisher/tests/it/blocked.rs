@@ -105,6 +105,26 @@ fn what_is_wrong_in_the_fleet_or_keeps_everything_from_being_published_is_in_sta
 }
 
 #[test]
+fn what_many_devices_lack_for_one_reason_is_one_line_for_people() {
+    let devices: Vec<_> = (1..=12).map(|number| format!("line-{number:02}")).collect();
+    let lab = Lab::with(&devices.iter().map(String::as_str).collect::<Vec<_>>());
+    lab.edit("deployments/hello.yaml", "site: graz", "");
+    lab.commit();
+    assert!(!lab.publish_with(*BEGIN, &|_| Err("the registry is away".into())).is_complete());
+    let status = lab.run(&["status"]).good();
+    let (_, blocked) = status.split_once("\nNot published:\n").expect(&status);
+    let rows: Vec<_> = blocked.lines().skip(1).collect();
+    let named = devices[..10].join(", ");
+    let expected = format!("12 devices: {named} and 2 more  hello       artifact-unavailable  ");
+    assert!(rows.len() == 1 && rows[0].starts_with(&expected), "{blocked}");
+    let status = json(&lab.run(&["status", "--output", "json"]));
+    let all = status["devices"].as_array().unwrap().iter().filter(|one| one["blocked"].as_array().unwrap().len() == 1);
+    assert_eq!(all.count(), 12);
+    let show = lab.run(&["device", "show", "line-07"]).good();
+    assert!(show.contains("\nline-07  hello       artifact-unavailable  "), "{show}");
+}
+
+#[test]
 fn metrics_count_what_can_not_be_published() {
     let lab = Lab::with(&["press-01", "packer-01"]);
     assert!(!lab.publish_with(*BEGIN - 60, &|_| Err("the registry is away".into())).is_complete());
