@@ -80,6 +80,13 @@ impl Failure {
         self
     }
 
+    /// What is wrong and why, in one line.
+    pub fn in_line(&self) -> String {
+        let causes = self.causes.iter().map(|(cause, _)| cause);
+        let all: Vec<_> = std::iter::once(&self.message).chain(causes).map(|one| text::line(one)).collect();
+        all.join(": ")
+    }
+
     /// An error with all that lies under it.
     pub fn of(error: &(dyn Error + 'static)) -> Self {
         let mut failure = Self::new(error.to_string());

@@ -1,4 +1,5 @@
-//! Questions about the fleet: `GET /api/…` is answered by this very program, called as a process of its own.
+//! Questions about the fleet: `GET /api/…` is answered by this very program, called as a process of its own. With `POST` an operator
+//! sends along what they would push, and the process gets it on its standard input.
 //!
 //! The host doesn't know what may be asked: it lets in who may read the whole fleet, bounds what an answer takes up, and passes on
 //! what the process printed. So a question that is slow, large or wrong holds up no device.
@@ -8,7 +9,7 @@ use std::process::Stdio;
 
 use axum::body::Body;
 use axum::http::header::X_CONTENT_TYPE_OPTIONS;
-use axum::http::{HeaderValue, Response, StatusCode};
+use axum::http::{HeaderMap, HeaderValue, Response, StatusCode};
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use tokio::process::Command;
 use tokio::sync::watch;
@@ -17,6 +18,7 @@ use tokio::time::timeout;
 use crate::accounting::{Counted, Room};
 use crate::accounts::Identity;
 use crate::answer::{Refusal, problem, with_type};
+use crate::body;
 use crate::limits::Limits;
 use crate::process::{Ended, Running};
 use crate::request::gone;
@@ -24,7 +26,7 @@ use crate::shared::Host;
 use crate::spool::Spool;
 
 /// The first argument of this program when it answers a question. The publisher's home follows, and the question: a path with its
-/// query.
+/// query. Where an operator sends something along, the account's name follows, and the paths that it is bound to.
 pub const ANSWER: &str = "answer";
 
 /// How the process ends where there is no such question (`EX_UNAVAILABLE` of `sysexits.h`).
@@ -54,6 +56,9 @@ const ENCODED: AsciiSet = CONTROLS.add(b'%');
 /// The end of notes that were too long.
 const MORE: &str = "%0Aand more, which the same command tells beside the publisher's home";
 
+/// The most bytes that are sent along with a question, packed or not.
+pub const MAX_SENT: u64 = 1 << 20;
+
 /// What a process may use of memory: much of it is address space that threads reserve.
 const MEMORY: u64 = 8 << 30;
 
@@ -65,11 +70,16 @@ pub(crate) struct Question {
     pub(crate) who: Identity,
     /// Its path, and its query.
     pub(crate) text: String,
+    /// What is sent along.
+    pub(crate) sent: Option<Sent>,
     /// That this account has one more request in flight.
     pub(crate) allowance: Counted<String>,
     /// Tells that accounts changed; made before the identity was found.
     pub(crate) accounts: watch::Receiver<u64>,
 }
+
+/// The headers and the body of a `POST`.
+pub(crate) type Sent = (HeaderMap, Body);
 
 /// Whether a path is a question's.
 pub(crate) fn has(path: &str) -> bool {
@@ -78,10 +88,10 @@ pub(crate) fn has(path: &str) -> bool {
 
 /// Answers a question, no longer than the account is good and the host lives.
 pub(crate) async fn answer(host: &Host, question: Question) -> Result<Response<Body>, Refusal> {
-    let Question { who, text, allowance, accounts } = question;
+    let Question { who, text, sent, allowance, accounts } = question;
     let room = Room::new(allowance, host.requests.clone().try_acquire_owned().map_err(|_| Refusal::Busy)?);
     let (spool, ended) = tokio::select! {
-        done = made(host, who.name.as_str(), &text) => done?,
+        done = made(host, &who, &text, sent) => done?,
         refusal = gone(host, &who, accounts.clone()) => return Err(refusal),
         () = host.stop.cancelled() => return Err(Refusal::Stopping),
     };
@@ -106,13 +116,22 @@ pub(crate) async fn answer(host: &Host, question: Question) -> Result<Response<B
 }
 
 /// Lets a process make the answer. It ends as soon as that is made, however slowly the client takes it.
-async fn made(host: &Host, account: &str, question: &str) -> Result<(Spool, Ended), Refusal> {
+async fn made(host: &Host, who: &Identity, question: &str, sent: Option<Sent>) -> Result<(Spool, Ended), Refusal> {
+    let account = who.name.as_str();
     let failed = |error: io::Error| {
         tracing::error!(question, %error, "a question can't be answered");
         Refusal::Internal
     };
+    // Who sends slowly takes nobody's turn.
+    let sent = match sent {
+        Some((headers, body)) => Some(body::read(&headers, body, MAX_SENT, &host.temp).await?),
+        None => None,
+    };
     let _slot = host.questions.enter(account).await?;
-    let mut running = start(host, question).map_err(failed)?;
+    let mut running = start(host, question, sent.as_ref().map(|_| who)).map_err(failed)?;
+    if let Some(sent) = sent {
+        running.feed(sent.head, sent.rest);
+    }
     let mut output = running.output.take().ok_or(Refusal::Internal)?;
     let making = async {
         let spool = host.spools.keep(account, &mut output).await?;
@@ -121,9 +140,13 @@ async fn made(host: &Host, account: &str, question: &str) -> Result<(Spool, Ende
     timeout(Limits::QUESTION, making).await.map_err(|_| Refusal::Timeout)?
 }
 
-fn start(host: &Host, question: &str) -> io::Result<Running> {
+/// `by`: who sends something along.
+fn start(host: &Host, question: &str, by: Option<&Identity>) -> io::Result<Running> {
     let mut command = Command::new(&host.program);
     command.arg(ANSWER).arg(&host.home).arg(question).env("PATH", &host.path).stdin(Stdio::null());
+    if let Some(Identity { name, paths, .. }) = by {
+        command.arg(name.as_str()).args(paths).stdin(Stdio::piped());
+    }
     let running = Running::start(command, MEMORY)?;
     running.step_back(NICENESS);
     Ok(running)

@@ -72,10 +72,15 @@ async fn route(
             return answered.map_err(|never| match never {});
         }
         path if api::has(path) => {
-            of_the_fleet(&who, &head.method)?;
+            // Only who may push may send along what they would push.
+            let is_sent = head.method == Method::POST && who.role == Role::Operator;
+            if !is_sent {
+                of_the_fleet(&who, &head.method)?;
+            }
             logged.action = "api";
             let text = query.map_or_else(|| path.to_owned(), |query| format!("{path}?{query}"));
-            return Box::pin(api::answer(host, Question { who, text, allowance, accounts })).await;
+            let sent = is_sent.then_some((head.headers, body));
+            return Box::pin(api::answer(host, Question { who, text, sent, allowance, accounts })).await;
         }
         _ => {}
     }

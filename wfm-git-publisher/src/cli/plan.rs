@@ -4,10 +4,11 @@ use jiff::Timestamp;
 use repo_model::{DeviceId, error_chain};
 use serde_json::{Value, json};
 
-use super::Place;
 use super::formats::{Format, Found};
+use super::{Place, threads};
 use crate::coverage::NotCovered;
 use crate::error::{DIFFERENCES, Failure, USER};
+use crate::hosting::Proposed;
 use crate::plan::{Allowed, Shown, summary, to_json, to_text, to_text_of_each};
 use crate::publish::{self, Planned, PublishError, RolloutProgress};
 use crate::repos::{Control, CoverageError, Registries};
@@ -82,13 +83,31 @@ fn run_committed(place: &Place, args: Args) -> Result<u8, Failure> {
         publish::plan(&home, &source, &args.rev, &options)
     })?;
     place.note_hosted(&args.rev, planned.commit)?;
+    show(place, &args, &planned)
+}
+
+/// Shows what `publish` would change if these files were committed.
+pub(super) fn run_proposed(place: &Place, mut args: Args, proposed: &Proposed) -> Result<u8, Failure> {
+    let (home, source) = (place.home()?, place.seen_source(&args.rev)?);
+    let commit = source.resolve(&args.rev)?;
+    let files = proposed.over(source.files_on(commit, threads())?);
+    args.devices.extend(proposed.devices.iter().cloned());
+    let registries = Registries::new(Default::default());
+    let planned = super::with_options(&registries, None, &args.devices, Allowed::default(), |options| {
+        publish::check(&home, &files, &options)
+    })?;
+    show(place, &args, &Planned { commit, ..planned })
+}
+
+fn show(place: &Place, args: &Args, planned: &Planned) -> Result<u8, Failure> {
+    let home = place.home()?;
     if !args.output.is_log() {
         super::print_problems(&planned.problems, &format!("the fleet at {}", &planned.commit.to_string()[..12]));
     }
     super::print_unidentified(&planned.unidentified);
     super::remind(&home, &Control::read_rosters(&home)?, Timestamp::now());
     if !args.output.is_log() {
-        print_refused(&planned);
+        print_refused(planned);
     }
     let text = || {
         let rollouts = planned.rollouts.as_ref().map(RolloutProgress::to_text).unwrap_or_default();
@@ -103,7 +122,7 @@ fn run_committed(place: &Place, args: Args) -> Result<u8, Failure> {
             "rollouts": planned.rollouts.as_ref().map(RolloutProgress::to_json),
         })
     };
-    let found = || Found::of_planned("plan", &planned, &summary(&planned.devices)).with_changes(&planned);
+    let found = || Found::of_planned("plan", planned, &summary(&planned.devices)).with_changes(planned);
     args.output.print(text, json, found);
     let unknown = super::print_unknown(&args.devices, planned.devices.iter().map(Shown::device));
     match () {

@@ -41,6 +41,8 @@ pub(super) struct Question {
     pub(super) needs_home: bool,
     /// What is shown where its command goes on; absent where it never does.
     goes_on: Option<Shown>,
+    /// Whether an operator may send along what they would push.
+    takes_files: bool,
 }
 
 /// What a command shows that goes on.
@@ -53,7 +55,7 @@ pub(super) enum Shown {
 }
 
 const fn question(path: &'static str, command: &'static [&'static str]) -> Question {
-    Question { path, command, needs_home: true, goes_on: None }
+    Question { path, command, needs_home: true, goes_on: None, takes_files: false }
 }
 
 const fn shown(what: Shown, question: Question) -> Question {
@@ -76,7 +78,7 @@ const QUESTIONS: [Question; 17] = [
     shown(Shown::Events, question("events", &["events"])),
     question("explain/{device}", &["explain"]),
     question("why-not/{application}/{device}", &["why-not"]),
-    question("plan", &["plan"]),
+    Question { takes_files: true, ..question("plan", &["plan"]) },
     shown(Shown::Pending, question("enrolments", &["device", "pending"])),
     question("alerts", &["alert", "list"]),
 ];
@@ -103,6 +105,8 @@ pub(super) struct Called {
     pub(super) words: Vec<String>,
     /// How many characters the lines have in which the answer is read; `None` where nobody says.
     pub(super) width: Option<NonZeroU16>,
+    /// Whether an operator may send along what they would push.
+    pub(super) takes_files: bool,
 }
 
 /// The question that `device answers` asks.
@@ -120,6 +124,12 @@ pub(super) fn devices(package: &str) -> String {
 /// The question that `plan` asks.
 pub(super) fn plan() -> String {
     format!("{API}plan")
+}
+
+/// The same of a commit, in a form.
+pub(super) fn plan_of(rev: &str, output: &str) -> String {
+    let query = Serializer::new(String::new()).append_pair("rev", rev).append_pair(OUTPUT, output).finish();
+    format!("{API}plan?{query}")
 }
 
 /// The question that `rollout show` asks.
@@ -165,7 +175,8 @@ pub(super) fn read(question: &str) -> Result<Called, NoQuestion> {
         is_over |= last.len() == count;
     }
     let command = question.command.iter().map(|word| (*word).to_owned());
-    Ok(Called { words: command.chain(options).chain(last).collect(), width })
+    let words = command.chain(options).chain(last).collect();
+    Ok(Called { words, width, takes_files: question.takes_files })
 }
 
 impl Question {
@@ -451,6 +462,9 @@ mod tests {
                 .collect();
             expected.insert((WIDTH.to_owned(), "query".to_owned(), "integer".to_owned(), Vec::new()));
             assert_eq!(found, expected, "{path}");
+            let sent = &openapi["paths"][&path]["post"];
+            assert_eq!(sent.is_object(), question.takes_files, "{path}");
+            assert!(!question.takes_files || sent["parameters"] == operation["parameters"], "{path}");
         }
         assert!(described.is_empty(), "{described:?}");
     }

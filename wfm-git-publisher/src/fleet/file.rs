@@ -15,7 +15,7 @@ pub struct SourceFile {
     pub content: Content,
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Content {
     /// The bytes of a plain file.
     Plain(Vec<u8>),

@@ -2,6 +2,7 @@
 
 mod keys;
 mod paths;
+mod proposed;
 mod push;
 mod readmission;
 mod survey;
@@ -22,6 +23,7 @@ use self::survey::Survey;
 use crate::repos::{Control, ControlError, Home, repair_at};
 use crate::status::Gatherer;
 
+pub use proposed::{Proposed, ProposedError};
 pub use push::judge_fleet_push;
 
 /// A home whose repositories are hosted.

@@ -112,10 +112,21 @@ impl Bounds {
         })
     }
 
+    /// Whether a path lies within them.
+    pub(super) fn fit(&self, path: &str) -> bool {
+        self.paths.iter().any(|pattern| pattern.fits(path))
+    }
+
+    /// What may be changed, for people.
+    pub(super) fn shown(&self) -> String {
+        let paths = self.paths.iter().map(|path| format!("`{path}`")).collect::<Vec<_>>().join(", ");
+        if paths.is_empty() { "nothing".to_owned() } else { paths }
+    }
+
     /// The changed paths that no pattern fits.
     fn outside(&self, changes: &Changes) -> BTreeSet<String> {
         let paths = changes.keys().map(|path| String::from_utf8_lossy(path).into_owned());
-        paths.filter(|path| !self.paths.iter().any(|pattern| pattern.fits(path))).collect()
+        paths.filter(|path| !self.fit(path)).collect()
     }
 
     fn refuse(
@@ -134,12 +145,12 @@ impl Bounds {
         if changed.len() > MAX_TOLD {
             lines.push(format!("and {} more", changed.len() - MAX_TOLD));
         }
-        let paths = self.paths.iter().map(|path| format!("`{path}`")).collect::<Vec<_>>().join(", ");
         let text = format!(
-            "{}: the account {} may change {paths} and nothing else (its `paths`)\n{}\n  hint: whoever may change all of it \
+            "{}: the account {} may change {} and nothing else (its `paths`)\n{}\n  hint: whoever may change all of it \
              pushes this, or take these commits out (git rebase)",
             step.name,
             self.account,
+            self.shown(),
             lines.join("\n")
         );
         Err(Rejected::Rule(text))

@@ -45,6 +45,9 @@ const TIMEOUTS: Timeouts = Timeouts {
     total: Duration::from_secs(600),
 };
 
+/// What is sent along with a question.
+const JSON: [(&str, &str); 1] = [("content-type", "application/json")];
+
 /// The most bytes of an answer.
 const MAX_ANSWER: u64 = 1 << 30;
 
@@ -233,8 +236,16 @@ impl FleetHost {
     /// # Errors
     /// The host can't be asked, or has no answer.
     pub fn ask(&self, question: &str) -> Result<Answer, FleetHostError> {
+        self.ask_with(question, None)
+    }
+
+    /// The same with this JSON sent along.
+    ///
+    /// # Errors
+    /// As [`FleetHost::ask`].
+    pub fn ask_with(&self, question: &str, sent: Option<&[u8]>) -> Result<Answer, FleetHostError> {
         let (agent, filled) = (self.agent(None)?, self.filled()?);
-        let response = self.get(&agent, filled.as_ref(), question)?;
+        let response = self.request(&agent, filled.as_ref(), question, sent)?;
         let (status, is_json) = (response.status, response.content_type() == "application/json");
         let header = |name: &str| response.header(name).map(str::to_owned);
         let (exit_code, notes, retry_after) = (header(EXIT_CODE), header(NOTES), header("retry-after"));
@@ -255,11 +266,23 @@ impl FleetHost {
         }
     }
 
-    /// Gets what has this path at the host; a credential that it doesn't know is forgotten.
+    /// Gets what has this path at the host.
     fn get(&self, agent: &Agent, filled: Option<&Filled>, path: &str) -> Result<Response, FleetHostError> {
+        self.request(agent, filled, path, None)
+    }
+
+    /// Asks for what has this path at the host, with JSON that is sent along; a credential that it doesn't know is forgotten.
+    fn request(
+        &self,
+        agent: &Agent,
+        filled: Option<&Filled>,
+        path: &str,
+        sent: Option<&[u8]>,
+    ) -> Result<Response, FleetHostError> {
         let (url, credential) =
             (self.url.at_host(path.trim_start_matches('/')), filled.map_or(Credential::None, Filled::credential));
-        let response = agent.answer(&Request { credential: &credential, ..Request::get(&url) });
+        let request = Request { body: sent, headers: if sent.is_some() { &JSON } else { &[] }, ..Request::get(&url) };
+        let response = agent.answer(&Request { credential: &credential, ..request });
         let response = response.map_err(|source| self.failed(source))?;
         if response.status == 401 {
             if let Some(filled) = filled {

@@ -410,7 +410,8 @@ fn who_can_run_what_is_deployed_from_a_clone_its_host_says_and_what_it_is_not_as
     let deploy =
         |package: &str, name: &str| there.run(&["deploy", package, "--name", name, "--device", DEVICE, "--yes"]);
     let ran = deploy("hello", "second");
-    assert!(ran.err.contains(&format!("note: asked https://{} who can run it", there.site.address)), "{}", ran.err);
+    let note = format!("note: asked https://{} who can run it, and what `publish` would do\n", there.site.address);
+    assert!(ran.err.contains(&note), "{}", ran.err);
     assert!(ran.good().contains("\n  press-01 isn't known to run it: "));
     let package = fs::read_to_string(there.clone.join("applications/hello/1.0.0/margo.yaml")).unwrap();
     fs::create_dir(there.clone.join("applications/hello/1.1.0")).unwrap();
@@ -427,6 +428,90 @@ fn who_can_run_what_is_deployed_from_a_clone_its_host_says_and_what_it_is_not_as
         let said = there.run(args).failed(1);
         assert!(said.contains("there is no publisher's home at") && said.contains("isn't asked for this"), "{said}");
     }
+}
+
+#[test]
+fn what_publish_would_do_is_seen_in_a_clone_before_anything_is_pushed() {
+    let there = Elsewhere::new().logged_in();
+    let hosted = there.site.lab.home.hosted_fleet();
+    let kept = || (git::git(&hosted, &["for-each-ref"]), git::git(&hosted, &["count-objects", "-v"]));
+    let before = kept();
+    let deploy = |name: &str, more: &[&str]| {
+        there.run(
+            &[&["deploy", "hello", "--name", name, "--device", DEVICE, "--set", "greeting=hi", "--yes"], more].concat(),
+        )
+    };
+    let second = deploy("second", &[]).good();
+    let plan = second.split_once("\n\n").expect(&second).1;
+    assert!(plan.contains("+ second") && plan.contains(DEVICE) && !plan.contains("+ hello"), "{second}");
+    // What isn't pushed yet is a part of it.
+    let third: Value = serde_json::from_str(&deploy("third", &["--output", "json"]).good()).unwrap();
+    let device = &third["plan"][0];
+    let added: Vec<_> = device["deployments"].as_array().unwrap().iter().map(|one| &one["deployment"]).collect();
+    assert_eq!((&device["device"], added), (&DEVICE.into(), vec![&json!("second"), &json!("third")]), "{third:#}");
+    assert_eq!(kept(), before, "the host kept nothing");
+    // What only the host knows refuses it as beside the publisher's home: the device has another value.
+    let package = fs::read_to_string(there.clone.join("applications/hello/1.0.0/margo.yaml")).unwrap();
+    let package = package.replace("          schema: text", "          schema: text\n          immutable: true");
+    there.commit("applications/hello/1.0.0/margo.yaml", &package);
+    there.push();
+    there.site.lab.publish_hosted();
+    let committed = git::git(&there.clone, &["rev-parse", "HEAD"]);
+    let said = there.run(&["deploy", "edit", "second", "--set", "greeting=servus", "--yes"]).failed(1);
+    assert!(said.contains("nothing is written") && said.contains("can't change once it is installed"), "{said}");
+    assert_eq!(git::git(&there.clone, &["rev-parse", "HEAD"]), committed);
+    // A branch that the host knows nothing of.
+    git::git(&there.clone, &["checkout", "--quiet", "-b", "mine"]);
+    let ran = deploy("fourth", &[]);
+    let note = "note: what `publish` would do is not known: this branch follows none of the host\n";
+    assert!(ran.err.contains(note), "{}", ran.err);
+    ran.good();
+}
+
+#[test]
+fn only_an_operator_asks_what_a_push_would_do_within_their_paths_and_a_bound() {
+    let there = Elsewhere::new();
+    let (site, dir) = (&there.site, there.site.lab.dir());
+    let (auditor, device) = (site.login("desk", Role::Auditor, None), site.device());
+    let file = dir.join("gerda.secret");
+    let add = ["account", "add", "gerda", "--role", "operator", "--path", "devices", "--secret-file"];
+    site.lab.run(&[&add[..], &[file.to_str().unwrap()]].concat()).good();
+    let gerda = Login { name: "gerda".to_owned(), secret: fs::read_to_string(file).unwrap().trim().to_owned() };
+    let openapi: Value = serde_json::from_str(&curl(site, Some(&auditor), &[], "openapi.json").2).unwrap();
+    let body = dir.join("sent.json");
+    let post = |login: &Login, path: &str, sent: &str| {
+        fs::write(&body, sent).unwrap();
+        curl(site, Some(login), &["--data-binary", &format!("@{}", body.display())], path)
+    };
+    let file = fs::read_to_string(there.clone.join("deployments/hello.yaml")).unwrap();
+    let sent = json!({ "devices": [DEVICE], "files": { "deployments/hello.yaml": file.replace("from the press", "from here") } });
+    let (status, _, text) = post(&there.olga, "plan", &sent.to_string());
+    let plan: Value = serde_json::from_str(&text).unwrap();
+    assert!(status == 200 && schema(&openapi, "/plan").is_valid(&plan), "{text}");
+    assert_eq!(
+        (plan["devices"].as_array().unwrap().len(), &plan["devices"][0]["state"]),
+        (1, &"changed".into()),
+        "{text}"
+    );
+    assert!(post(&there.olga, "plan?output=text", &sent.to_string()).2.contains("hello from here"));
+    // With nothing in it, it is what is published.
+    assert_eq!(curl(site, Some(&auditor), &[], "plan").2, post(&there.olga, "plan", "{}").2);
+    let large = json!({ "files": { "deployments/hello.yaml": " ".repeat(1 << 20) } }).to_string();
+    for (login, path, sent, expected, why) in [
+        (&auditor, "plan", "{}", 405, "GET, HEAD"),
+        (&device, "plan", "{}", 404, ""),
+        (&there.olga, "status", "{}", 404, "nothing is sent along with this question"),
+        (&there.olga, "plan", "{}}", 400, "can't be understood"),
+        (&there.olga, "plan", r#"{"files": {"../fleet.yaml": ""}}"#, 400, "`../fleet.yaml` is no file of a fleet"),
+        (&there.olga, "plan", &large, 413, ""),
+        (&gerda, "plan", &sent.to_string(), 400, "the account gerda may change `devices` and nothing else"),
+    ] {
+        let (status, kind, text) = post(login, path, sent);
+        assert_eq!((status, &*kind), (expected, "application/problem+json"), "{path}: {text}");
+        assert!(text.contains(why), "{why}: {text}");
+    }
+    let own = json!({ "devices": [DEVICE], "files": { "devices/press-01.yaml": null } }).to_string();
+    assert_eq!(post(&gerda, "plan", &own).0, 200);
 }
 
 #[test]

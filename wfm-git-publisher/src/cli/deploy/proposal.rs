@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::io::{BufRead, Write};
+use std::path::Path;
 
 use jiff::Timestamp;
 use repo_git::CommitId;
@@ -18,12 +19,13 @@ use super::options::{AnswerArgs, Said};
 use crate::error::{Failure, warning};
 use crate::explain::{Answer, CanRun, can_run};
 use crate::fleet::{self, Application, Fleet, Reading, SourceFile, counted, read_applications};
+use crate::hosting::Proposed;
 use crate::operator::FleetHost;
 use crate::operator::deploy::{self, DeploymentFile, Question};
 use crate::plan::{Allowed, Blocked, Shown, to_json, to_text};
 use crate::publish::{self, Planned, RolloutProgress, known_devices};
 use crate::render::problems_of;
-use crate::repos::{Home, Registries};
+use crate::repos::{FleetRepo, Home, Registries, StockGit};
 
 /// A deployment's file that isn't written yet.
 pub(super) struct Proposal<'a> {
@@ -52,18 +54,40 @@ struct Judged {
     leaving: Vec<DeviceId>,
     /// What is known of the devices that get it; nothing where neither the publisher's home is here nor a host can say.
     answers: Vec<CanRun>,
-    /// What would be published for all of these; absent where the publisher's home isn't here.
-    planned: Option<Planned>,
+    /// What would be published for all of these; absent where neither the publisher's home is here nor a host can say.
+    foreseen: Option<Foreseen>,
     /// What would be wrong in the fleet that isn't now; and what is doubtful in this file.
     problems: Problems,
     /// What couldn't be published that can be now.
     blocked: Vec<Blocked>,
 }
 
+/// What `publish` would do.
+struct Foreseen {
+    /// For people.
+    text: String,
+    devices: Value,
+    rollouts: Value,
+}
+
 /// What a host says to who can run a version.
 #[derive(Deserialize)]
 struct Asked {
     devices: Vec<CanRun>,
+}
+
+/// What a host says that `publish` would do.
+#[derive(Deserialize)]
+struct Told {
+    devices: Value,
+    rollouts: Value,
+}
+
+/// The same of a device, as far as it keeps a file from being written.
+#[derive(Deserialize)]
+struct ToldDevice {
+    #[serde(default)]
+    blocked: Vec<Blocked>,
 }
 
 impl Proposal<'_> {
@@ -74,7 +98,7 @@ impl Proposal<'_> {
         dialog: Option<&mut Dialog<R, W>>,
     ) -> Result<u8, Failure> {
         self.file.check(&self.text)?;
-        let judged = self.judge()?;
+        let judged = self.judge(args.output.is_json())?;
         judged.problems.warnings().for_each(|problem| eprint!("{}", warning(problem)));
         if !args.output.is_json() {
             super::super::print(&self.page(&judged));
@@ -94,7 +118,7 @@ impl Proposal<'_> {
     }
 
     /// Reads the fleet with the file in it, as the commit would have it, and compares it with what devices have.
-    fn judge(&self) -> Result<Judged, Failure> {
+    fn judge(&self, is_json: bool) -> Result<Judged, Failure> {
         let mut files = self.files.to_vec();
         files.retain(|file| file.path != self.file.file);
         files.push(SourceFile::plain(&self.file.file, self.text.as_str()));
@@ -110,28 +134,42 @@ impl Proposal<'_> {
         let home = self.place.home()?;
         let has_home = home.check_ledger().is_ok();
         let mut blocked = Vec::new();
-        let (mut planned, mut answers) = (None, Vec::new());
+        let (mut foreseen, mut answers) = (None, Vec::new());
         if !has_home {
-            answers = self.asked(fleet, &devices)?;
             let found = problems_of(fleet, threads());
             let before = self.before.fleet.as_ref().filter(|_| found.has_errors());
             let before = before.map(|fleet| problems_of(fleet, threads())).unwrap_or_default();
             problems.extend(self.new_in(&before, &found));
+            if let Some(host) = FleetHost::of_clone(&self.place.root()?)?.filter(|_| self.place.home.is_none()) {
+                eprintln!("note: asked {} who can run it, and what `publish` would do", host.url());
+                answers = self.asked(&host, fleet, &devices)?;
+                // What is wrong already it would only say again.
+                let told = if problems.has_errors() {
+                    Ok(Default::default())
+                } else {
+                    self.told(&host, &files, &touched, is_json)
+                };
+                match told {
+                    Ok((told, found)) => {
+                        let (shown, rest): (Vec<_>, Vec<_>) = found.into_iter().partition(Blocked::is_shown_as_problem);
+                        (foreseen, blocked) = (told, rest);
+                        problems.extend(shown.iter().map(problem));
+                    }
+                    Err(failure) => eprintln!("note: what `publish` would do is not known: {}", failure.in_line()),
+                }
+            } else {
+                eprintln!("note: there is no publisher's home here, so what devices have is not looked at");
+            }
         } else if !touched.is_empty() {
             let after = check(&home, &files, &touched)?;
             let is_wrong = after.problems.has_errors() || !errors(&after).is_empty();
             let before = is_wrong.then(|| check(&home, self.files, &touched)).transpose()?;
             problems = self.new_in(before.as_ref().map_or(&Problems::default(), |one| &one.problems), &after.problems);
-            let known = before.as_ref().map(errors).unwrap_or_default();
-            let same = |one: &Blocked, other: &Blocked| {
-                (&one.device, &one.deployment, one.code) == (&other.device, &other.deployment, other.code)
-            };
-            blocked =
-                errors(&after).into_iter().filter(|one| !known.iter().any(|other| same(one, other))).cloned().collect();
+            blocked = new_among(errors(&after), &before.as_ref().map(errors).unwrap_or_default());
             answers = self.answers(&home, &files, &devices)?;
-            planned = Some(after);
+            foreseen = Some(Foreseen::of(&after));
         }
-        Ok(Judged { devices, leaving, answers, planned, problems, blocked })
+        Ok(Judged { devices, leaving, answers, foreseen, problems, blocked })
     }
 
     /// What is wrong after and wasn't before, by the options that it comes from; and what is doubtful in this file.
@@ -152,16 +190,12 @@ impl Proposal<'_> {
         Ok(answers.into_iter().flatten().collect())
     }
 
-    /// What the host of a clone says of these devices; nothing where none is asked, or it can't say.
-    fn asked(&self, fleet: &Fleet, devices: &[DeviceId]) -> Result<Vec<CanRun>, Failure> {
-        let host = FleetHost::of_clone(&self.place.root()?)?.filter(|_| self.place.home.is_none());
-        let Some((host, deployment)) = host.zip(fleet.deployments.get(self.id)) else {
-            eprintln!("note: there is no publisher's home here, so what devices have is not looked at");
-            return Ok(Vec::new());
-        };
-        eprintln!("note: asked {} who can run it; what is published with it a push says", host.url());
+    /// What the host of a clone says of these devices; nothing where it can't say.
+    fn asked(&self, host: &FleetHost, fleet: &Fleet, devices: &[DeviceId]) -> Result<Vec<CanRun>, Failure> {
         let mut asked: BTreeMap<_, BTreeSet<_>> = BTreeMap::new();
+        let deployment = fleet.deployments.get(self.id);
         for device in devices.iter().filter_map(|id| fleet.devices.get(id)) {
+            let Some(deployment) = deployment else { continue };
             asked.entry(deployment.on(device).application.key()).or_default().insert(&device.id);
         }
         let mut answers = Vec::new();
@@ -182,6 +216,38 @@ impl Proposal<'_> {
         Ok(answers)
     }
 
+    /// What the host of a clone says that `publish` would do for these devices with these files, and what couldn't be published then
+    /// that can be now.
+    fn told(
+        &self,
+        host: &FleetHost,
+        after: &[SourceFile],
+        touched: &[DeviceId],
+        is_json: bool,
+    ) -> Result<(Option<Foreseen>, Vec<Blocked>), Failure> {
+        if touched.is_empty() {
+            return Ok((None, Vec::new()));
+        }
+        let root = self.place.root()?;
+        let (base, rev) = pushed(&root).ok_or_else(|| Failure::new("this branch follows none of the host"))?;
+        let known = FleetRepo::open(&root)?.files_on(base, threads())?;
+        let ask = |files: &[SourceFile], form: &str| {
+            let files = Proposed::between(&known, files).ok_or_else(|| Failure::new("not all files are texts"))?;
+            let sent = serde_json::to_vec(&Proposed { devices: touched.iter().cloned().collect(), files });
+            let sent = sent.map_err(|error| Failure::new(error.to_string()))?;
+            Ok::<_, Failure>(host.ask_with(&questions::plan_of(&rev, form), Some(&sent))?)
+        };
+        let told: Told = asked::read(&ask(after, "json")?)?;
+        let found = told.errors()?;
+        let before = match found.is_empty() {
+            true => Vec::new(),
+            false => asked::read::<Told>(&ask(self.files, "json")?)?.errors()?,
+        };
+        let text = if is_json { String::new() } else { ask(after, "text")?.output };
+        let Told { devices, rollouts } = told;
+        Ok((Some(Foreseen { text, devices, rollouts }), new_among(found, &before)))
+    }
+
     fn check(&self, judged: &Judged) -> Result<(), Failure> {
         match judged.problems.has_errors() || !judged.blocked.is_empty() {
             true => Err(self.refused(&judged.problems, &judged.blocked)),
@@ -191,11 +257,7 @@ impl Proposal<'_> {
 
     fn refused(&self, problems: &Problems, blocked: &[Blocked]) -> Failure {
         let mut all = Problems(problems.errors().cloned().collect());
-        for one in blocked.iter().filter(|one| !one.is_shown_as_problem()) {
-            let device = one.device.as_ref().map_or_else(|| "the fleet".to_owned(), |id| format!("device `{id}`"));
-            let problem = Problem::error(device, one.message.clone());
-            all.push(one.hint.iter().fold(problem, |problem, hint| problem.hint(hint)));
-        }
+        all.extend(blocked.iter().filter(|one| !one.is_shown_as_problem()).map(problem));
         let failure = Failure::new(format!("`{}` can't be deployed like this, and nothing is written", self.id));
         failure.problems(&all)
     }
@@ -216,9 +278,8 @@ impl Proposal<'_> {
                 let _ = writeln!(page, "  {} {word}: {}", one.device, text::line(&why));
             }
         }
-        if let Some(planned) = &judged.planned {
-            let rollouts = planned.rollouts.as_ref().map(RolloutProgress::to_text).unwrap_or_default();
-            let _ = write!(page, "\n{rollouts}{}", to_text(&planned.devices, &planned.fleet));
+        if let Some(foreseen) = &judged.foreseen {
+            let _ = write!(page, "\n{}", foreseen.text);
         }
         page
     }
@@ -266,8 +327,8 @@ impl Proposal<'_> {
             "questions": questions.iter().map(question).collect::<Vec<_>>(),
             "devices": devices,
             "leaving": judged.leaving,
-            "plan": judged.planned.as_ref().map(|planned| to_json(&planned.devices)),
-            "rollouts": judged.planned.as_ref().and_then(|one| one.rollouts.as_ref()).map(RolloutProgress::to_json),
+            "plan": judged.foreseen.as_ref().map(|foreseen| &foreseen.devices),
+            "rollouts": judged.foreseen.as_ref().map(|foreseen| &foreseen.rollouts),
             "problems": problems_json(&judged.problems),
             "committed": committed,
         })
@@ -280,8 +341,56 @@ fn check(home: &Home, files: &[SourceFile], devices: &[DeviceId]) -> Result<Plan
     Ok(with_options(&registries, None, devices, Allowed::default(), |options| publish::check(home, files, &options))?)
 }
 
-fn errors(planned: &Planned) -> Vec<&Blocked> {
-    planned.devices.iter().flat_map(Shown::blocked).filter(|one| one.code.is_error()).collect()
+impl Foreseen {
+    fn of(planned: &Planned) -> Self {
+        let rollouts = planned.rollouts.as_ref();
+        Self {
+            text: rollouts.map(RolloutProgress::to_text).unwrap_or_default()
+                + &to_text(&planned.devices, &planned.fleet),
+            devices: json!(to_json(&planned.devices)),
+            rollouts: json!(rollouts.map(RolloutProgress::to_json)),
+        }
+    }
+}
+
+impl Told {
+    /// What couldn't be published.
+    fn errors(&self) -> Result<Vec<Blocked>, Failure> {
+        let devices = Vec::<ToldDevice>::deserialize(&self.devices)
+            .map_err(|error| Failure::new(format!("cannot understand what the host answers: {error}")))?;
+        Ok(devices.into_iter().flat_map(|one| one.blocked).filter(|one| one.code.is_error()).collect())
+    }
+}
+
+fn errors(planned: &Planned) -> Vec<Blocked> {
+    planned.devices.iter().flat_map(Shown::blocked).filter(|one| one.code.is_error()).cloned().collect()
+}
+
+/// What can't be published, as something that is wrong with its device.
+fn problem(one: &Blocked) -> Problem {
+    let device = one.device.as_ref().map_or_else(|| "the fleet".to_owned(), |id| format!("device `{id}`"));
+    let problem = Problem::error(device, one.message.clone());
+    one.hint.iter().fold(problem, |problem, hint| problem.hint(hint))
+}
+
+/// What isn't among these already.
+fn new_among(mut found: Vec<Blocked>, known: &[Blocked]) -> Vec<Blocked> {
+    let same = |one: &Blocked, other: &Blocked| {
+        (&one.device, &one.deployment, one.code) == (&other.device, &other.deployment, other.code)
+    };
+    found.retain(|one| !known.iter().any(|other| same(one, other)));
+    found
+}
+
+/// The newest commit of this branch that the host has, and what the host is asked for: what it publishes, unless this is another
+/// branch. So what others pushed meanwhile stays in the plan.
+fn pushed(root: &Path) -> Option<(CommitId, String)> {
+    let git = StockGit::new(root);
+    let run = |args: &[&str]| Some(git.run(args).ok()?.trim().to_owned());
+    let upstream = run(&["rev-parse", "--abbrev-ref", "@{upstream}"])?;
+    let base: CommitId = run(&["merge-base", "HEAD", &upstream])?.parse().ok()?;
+    let is_published = run(&["rev-parse", "--abbrev-ref", "origin/HEAD"])? == upstream;
+    Some((base, if is_published { "HEAD".to_owned() } else { base.to_string() }))
 }
 
 /// The devices that get a deployment.
