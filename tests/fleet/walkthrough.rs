@@ -146,7 +146,9 @@ fn docker_the_tutorial_goes_from_nothing_to_a_change_that_stops_by_itself_and_ba
     let stopped = part(5);
     assert!(stopped.contains("rollout: starts 1: hello on 33 devices; waves 3, 17, rest"), "{stopped}");
     assert!(stopped.contains("press-02") && stopped.contains("hello-token"), "{stopped}");
-    assert!(stopped.contains("Devices: 1 failed, 30 not released, 2 updat"), "{stopped}");
+    // The other two are updated, or one of them still updates.
+    assert!(stopped.contains("Devices: 1 failed, 30 not released, ") && stopped.contains(" updat"), "{stopped}");
+    assert!(stopped.lines().any(|line| line.starts_with("rollout-stopped ") && line.contains(" desk ")), "{stopped}");
     let history = part(6);
     for transition in ["hello: installed > failed (parameter-invalid)", "hello: failed > installed"] {
         assert!(history.contains(transition), "{transition}: {history}");
