@@ -35,6 +35,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
+use clap_complete::{generate, shells};
 
 use crate::config::Home;
 use crate::error::{CliError, INTERNAL};
@@ -43,12 +44,15 @@ use crate::reconcile::answers;
 use crate::runtimes::sandbox;
 use crate::state::layout;
 
+/// The name of this program.
+const NAME: &str = "device-syncer";
+
 /// Applies what this device's Git repository asks for, and reports what happened.
 ///
 /// A device is joined once (`init`), then `run` follows its repository for as long as it lives: it verifies every
 /// signed desired state, plans, applies with docker compose and helm, and pushes signed status commits. It opens no port.
 #[derive(Debug, Parser)]
-#[command(name = "device-syncer", version, max_term_width = 100)]
+#[command(name = NAME, version, max_term_width = 100)]
 pub struct Cli {
     /// The device's home: settings, keys, clone and projects.
     #[arg(long, global = true, default_value = "/var/lib/device-syncer", value_name = "DIR")]
@@ -95,7 +99,7 @@ enum Command {
     #[command(after_help = "Examples:\n  source <(device-syncer completions bash)")]
     Completions {
         /// The shell that is to complete commands.
-        shell: clap_complete::Shell,
+        shell: Shell,
     },
 }
 
@@ -103,6 +107,24 @@ impl Command {
     /// Whether it reads or writes anything of the home.
     fn has_home(&self) -> bool {
         !matches!(self, Self::Schema(_) | Self::ResolveInSandbox(_) | Self::Completions { .. })
+    }
+}
+
+/// A shell that completes commands: those that Linux devices have.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Shell {
+    Bash,
+    Fish,
+    Zsh,
+}
+
+/// Prints the completions of this program for a shell.
+fn print_completions(shell: Shell) {
+    let (mut command, mut out) = (Cli::command(), std::io::stdout());
+    match shell {
+        Shell::Bash => generate(shells::Bash, &mut command, NAME, &mut out),
+        Shell::Fish => generate(shells::Fish, &mut command, NAME, &mut out),
+        Shell::Zsh => generate(shells::Zsh, &mut command, NAME, &mut out),
     }
 }
 
@@ -183,7 +205,7 @@ fn execute(cli: Cli) -> Result<ExitCode, CliError> {
         Command::CollectAnswer(args) => collect_answer::run(&home, &args),
         Command::ResolveInSandbox(args) => Ok(resolve_in_sandbox::run(args)),
         Command::Completions { shell } => {
-            clap_complete::generate(shell, &mut Cli::command(), "device-syncer", &mut std::io::stdout());
+            print_completions(shell);
             Ok(ExitCode::SUCCESS)
         }
     }
