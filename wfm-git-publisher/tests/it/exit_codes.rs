@@ -351,7 +351,7 @@ fn each_code_in_the_documentation_is_that_of_a_real_run() {
         ("run", "it was told to end (SIGTERM, SIGINT)", &|| {
             let (lab, running) = (good(), Running::start);
             let running = running(&lab, &[]);
-            std::thread::sleep(std::time::Duration::from_secs(1));
+            std::thread::sleep(std::time::Duration::from_secs(5));
             running.stop().code.unwrap()
         }),
         ("any", "wrong usage", &|| code(&good(), &["plan", "a b"])),

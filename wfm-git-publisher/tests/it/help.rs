@@ -84,7 +84,7 @@ fn tools(lab: &Lab) -> std::path::PathBuf {
     fs::create_dir_all(&bin).unwrap();
     symlink(trusted_program(), bin.join("real")).unwrap();
     let real = bin.join("real");
-    let forever = "case \" $* \" in *' run '*|*' run'*|*' serve '*|*' --follow '*|*' pending --watch '*) exec timeout --preserve-status -s TERM 3";
+    let forever = "case \" $* \" in *' run '*|*' run'*|*' serve '*|*' --follow '*|*' pending --watch '*) exec timeout --preserve-status -s TERM 6";
     script(
         &bin.join("wfm-git-publisher"),
         &format!("#!/bin/sh\n{forever} {0} \"$@\";; esac\nexec {0} \"$@\"\n", real.display()),
