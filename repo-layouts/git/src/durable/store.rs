@@ -19,23 +19,21 @@ pub(crate) fn write_pack<E: From<io::Error>>(
     count: usize,
     fill: impl FnOnce(&mut PackWriter<BufWriter<File>>) -> Result<(), E>,
 ) -> Result<String, E> {
-    create_dir_all(pack_dir, 0o755)?;
-    let (pack, file) = Temp::file(pack_dir, PACK_MODE)?;
+    let (pack, file) = temp_in(pack_dir)?;
     let mut writer = PackWriter::new(BufWriter::new(file), count)?;
     fill(&mut writer)?;
-    let (_, finished) = writer.finish()?;
-    install(pack_dir, pack, &finished)?;
+    let (out, finished) = writer.finish()?;
+    let file = out.into_inner().map_err(io::IntoInnerError::into_error)?;
+    WrittenPack::with_index(pack_dir, (pack, file), &finished)?.store()?;
     Ok(finished.checksum.to_string())
 }
 
-/// Stores a pack that is in memory; durable when it returns.
-pub(crate) fn store_pack(pack_dir: &Path, bytes: &[u8], finished: &FinishedPack) -> io::Result<()> {
-    let mut written = WrittenPack::new(pack_dir, bytes, finished)?;
-    at(SyncPoint::PackData, || sync(written.files()))?;
-    written.install()
+/// A new file in a directory of packs, which is made if it isn't there.
+fn temp_in(pack_dir: &Path) -> io::Result<(Temp, File)> {
+    Temp::file_below(pack_dir, 0o755, PACK_MODE)
 }
 
-/// A pack that was in memory, written under temporary names.
+/// A pack and its index, written under temporary names.
 #[derive(Debug)]
 pub(crate) struct WrittenPack {
     pack_dir: PathBuf,
@@ -47,16 +45,25 @@ pub(crate) struct WrittenPack {
 }
 
 impl WrittenPack {
-    /// Writes it, and syncs nothing.
+    /// Writes a pack that is in memory, and syncs nothing.
     pub(crate) fn new(pack_dir: &Path, bytes: &[u8], finished: &FinishedPack) -> io::Result<Self> {
-        let write = |bytes: &[u8]| {
-            let (temp, mut file) = Temp::file_below(pack_dir, 0o755, PACK_MODE)?;
-            file.write_all(bytes)?;
-            io::Result::Ok((temp, file))
-        };
-        let ((pack, one), (index, other)) = (write(bytes)?, write(&finished.index()?)?);
-        let checksum = finished.checksum.to_string();
-        Ok(Self { pack_dir: pack_dir.to_owned(), pack, index, files: vec![one, other], checksum })
+        let (pack, mut file) = temp_in(pack_dir)?;
+        file.write_all(bytes)?;
+        Self::with_index(pack_dir, (pack, file), finished)
+    }
+
+    /// Writes the index of a pack that is written.
+    fn with_index(pack_dir: &Path, (pack, file): (Temp, File), finished: &FinishedPack) -> io::Result<Self> {
+        let (index, mut index_file) = temp_in(pack_dir)?;
+        index_file.write_all(&finished.index()?)?;
+        let (pack_dir, checksum) = (pack_dir.to_owned(), finished.checksum.to_string());
+        Ok(Self { pack_dir, pack, index, files: vec![file, index_file], checksum })
+    }
+
+    /// Stores it by itself; durable when it returns.
+    pub(crate) fn store(mut self) -> io::Result<()> {
+        at(SyncPoint::PackData, || sync(self.files()))?;
+        self.install()
     }
 
     fn files(&mut self) -> Vec<File> {
@@ -71,15 +78,7 @@ impl WrittenPack {
     }
 }
 
-fn install(pack_dir: &Path, pack: Temp, finished: &FinishedPack) -> io::Result<()> {
-    let (index, mut file) = Temp::file(pack_dir, PACK_MODE)?;
-    file.write_all(&finished.index()?)?;
-    install_pack(pack_dir, &pack.0, &index.0, &finished.checksum.to_string())?;
-    [pack, index].into_iter().for_each(Temp::moved);
-    Ok(())
-}
-
-/// Syncs a pack and its index and moves them into `objects/pack`.
+/// Syncs a pack and its index that the engine wrote, and moves them into `objects/pack`.
 pub(crate) fn install_pack(pack_dir: &Path, pack: &Path, index: &Path, name: &str) -> io::Result<()> {
     at(SyncPoint::PackData, || {
         [pack, index].iter().try_for_each(|path| set_mode(path, PACK_MODE))?;

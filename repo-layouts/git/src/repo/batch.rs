@@ -16,7 +16,7 @@ use super::{ReadError, Repo};
 use crate::durable::store::WrittenPack;
 use crate::pack::{FinishedPack, PackWriter};
 use crate::sign::SigningKey;
-use crate::{BlobId, Cause, CommitId, KeyError, TreeId, durable};
+use crate::{BlobId, Cause, CommitId, KeyError, TreeId};
 
 /// A name and an address in a commit.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -152,11 +152,10 @@ impl Pack {
     }
 
     pub(super) fn store(&self, repository: &Path, pack_dir: &Path) -> Result<(), BatchError> {
-        if self.count == 0 {
-            return Ok(());
+        match self.write(repository, pack_dir)? {
+            Some(written) => written.store().map_err(|source| BatchError::store(repository, source)),
+            None => Ok(()),
         }
-        let stored = durable::store::store_pack(pack_dir, &self.bytes, &self.finished);
-        stored.map_err(|source| BatchError::store(repository, source))
     }
 
     /// Writes it for what syncs it together with something else; `None` if there is nothing in it.
