@@ -198,10 +198,7 @@ impl DeviceSide {
         // It may be switched off now.
         let mut change = self.state.begin();
         change.next.unwatch();
-        if change.next.attempts != change.state.store.device_state.attempts {
-            change.commit()?;
-        }
-        Ok(())
+        Ok(change.commit_attempts()?)
     }
 
     /// Makes actual equal desired, as far as it can be now. What it begins goes on after it. `pushed` is where the host's

@@ -301,11 +301,7 @@ fn blame(state: &Shared) -> Result<(), StoreError> {
     if watches {
         change.next.watch(&boot_id);
     }
-    // Of a clone that was made anew nothing is said before its report is.
-    if change.next.attempts != change.state.store.device_state.attempts {
-        change.commit()?;
-    }
-    Ok(())
+    change.commit_attempts()
 }
 
 /// What the operator, the fleet and the site let this device do now.

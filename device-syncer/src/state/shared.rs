@@ -159,6 +159,15 @@ impl Transaction<'_> {
         self.state.restores.clear();
     }
 
+    /// Makes durable what became of attempts, if anything did: of a clone that was made anew nothing is said before its report is
+    /// made.
+    pub fn commit_attempts(&mut self) -> Result<(), StoreError> {
+        if self.next.attempts != self.state.store.device_state.attempts {
+            self.commit()?;
+        }
+        Ok(())
+    }
+
     /// Makes the change so far durable, in one commit of `status` if it says anything new. Returns whether it does.
     pub fn commit(&mut self) -> Result<bool, StoreError> {
         let (state, mut next) = (&mut *self.state, self.next.clone());

@@ -1,16 +1,17 @@
-//! For how long a deployment's set has been well, or ill, and the device up with what was applied. Lives as long as the process: after a start it is watched anew.
+//! For how long a deployment's set has been well, or ill, and the device up with what was applied. Lives as long as the process:
+//! after a start it is watched anew.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use repo_model::{DeploymentId, Digest};
 
-/// Since when it is so.
+/// Since when sets are well or ill, and inputs on trial, as far as this process has seen it.
 #[derive(Debug, Default)]
 pub struct Stability {
-    /// By deployment.
+    /// Whether the set of a deployment is well.
     sets: BTreeMap<DeploymentId, Since>,
-    /// What is on trial, by project.
+    /// The input of a project that is on trial.
     trials: BTreeMap<String, (Digest, Instant)>,
 }
 
