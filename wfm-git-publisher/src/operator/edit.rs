@@ -52,11 +52,7 @@ pub(super) fn set_id(text: &str, id: &str) -> Option<String> {
 pub(super) fn set_entry(text: &str, section: &str, key: &str, value: &str) -> Option<String> {
     let node = parse("", text.as_bytes(), &Limits::FLEET).ok()?;
     let Value::Mapping(sections) = &node.value else { return None };
-    let mut lines: Vec<String> = text.split_inclusive('\n').map(str::to_owned).collect();
-    let end = if text.contains("\r\n") { "\r\n" } else { "\n" };
-    if let Some(last) = lines.last_mut().filter(|last| !last.ends_with('\n')) {
-        last.push_str(end);
-    }
+    let (mut lines, end) = ended_lines(text);
     let Some((name, entries)) = sections.iter().find(|(name, _)| name.text() == Some(section)) else {
         lines.push(format!("{section}:{end}  {key}: {value}{end}"));
         return Some(lines.concat());
@@ -106,16 +102,12 @@ pub(super) fn remove_entry(text: &str, section: &str, key: &str) -> Option<Strin
     Some(lines.concat())
 }
 
-/// The text with one more item in the top-level list `section`: `lines`, the first of them without its dash, at the end of a list
+/// The text with one more item in the top-level list `section`: the lines of `item`, the first of them without its dash, at the end of a list
 /// in block style, and `flow` at the beginning of one in flow style. `None` as with [`set_list`].
 pub(super) fn add_item(text: &str, section: &str, item: &[String], flow: &str) -> Option<String> {
     let node = parse("", text.as_bytes(), &Limits::FLEET).ok()?;
     let Value::Mapping(sections) = &node.value else { return None };
-    let mut lines: Vec<String> = text.split_inclusive('\n').map(str::to_owned).collect();
-    let end = if text.contains("\r\n") { "\r\n" } else { "\n" };
-    if let Some(last) = lines.last_mut().filter(|last| !last.ends_with('\n')) {
-        last.push_str(end);
-    }
+    let (mut lines, end) = ended_lines(text);
     let block = |indent: &str| {
         let heads = std::iter::once("- ").chain(std::iter::repeat("  "));
         heads.zip(item).map(|(head, line)| format!("{indent}{head}{line}{end}")).collect::<String>()
@@ -149,6 +141,16 @@ pub(super) fn replace_plain(text: &str, at: Span, word: &str) -> Option<String> 
     let is_end = |c: char| c.is_whitespace() || [',', ']', '}'].contains(&c);
     let rest = text[begin..].find(is_end).map_or("", |end| &text[begin + end..]);
     Some(format!("{}{word}{rest}", &text[..begin]))
+}
+
+/// The lines of the text, each with its end, and how lines end in it.
+fn ended_lines(text: &str) -> (Vec<String>, &'static str) {
+    let mut lines: Vec<String> = text.split_inclusive('\n').map(str::to_owned).collect();
+    let end = if text.contains("\r\n") { "\r\n" } else { "\n" };
+    if let Some(last) = lines.last_mut().filter(|last| !last.ends_with('\n')) {
+        last.push_str(end);
+    }
+    (lines, end)
 }
 
 /// Where a place of the text is, in bytes.
