@@ -144,19 +144,16 @@ fn before_the_rollback(made: &HandMade, root: &Path) {
     reboot(root);
 }
 
-#[test]
-fn power_cuts_of_a_rollback_end_with_all_that_ran_well_and_it_is_told_once() {
+/// Cuts the power amidst the pass that a device makes as it is prepared: then `is_over` holds, as it does after a pass without a
+/// cut, and nothing more is done or said.
+fn cut_a_pass(prepare: impl Fn(&HandMade, &Path), is_over: impl Fn(&HandMade, &Path, &str), what: &str) {
     let (made, volume) = (HandMade::new(), Volume::new(64).expect("a volume"));
     let root = volume.path();
-    let start = || start_on(&volume, &|root| before_the_rollback(&made, root)).expect("prepared");
-    let rolled_back = |when: &str| {
+    let start = || start_on(&volume, &|root| prepare(&made, root)).expect("prepared");
+    let ends = |when: &str| {
         // What stands there then isn't what is wanted.
-        let ends = |_: usize| made.once(&root).status().expect("it runs").code();
-        assert_eq!((0..3).map(ends).next_back(), Some(Some(1)), "{when}");
-        assert_eq!(made.greetings(&root), ["well", "well"], "{when}");
-        assert_eq!(made.codes(), ["rolled-back", "rolled-back"], "{when}");
-        // The one component that hadn't failed; the other one goes on having failed.
-        assert_eq!(made.told("failed rolled-back"), 1, "{when}");
+        assert_eq!(made.once(&root).status().expect("it runs").code(), Some(1), "{when}");
+        is_over(&made, &root, when);
         let before = made.marks(&root);
         made.once(&root).status().expect("it runs");
         assert_eq!(made.marks(&root), before, "{when}: it is quiet");
@@ -166,16 +163,27 @@ fn power_cuts_of_a_rollback_end_with_all_that_ran_well_and_it_is_told_once() {
     let trace = tempfile::NamedTempFile::new().expect("a file");
     made.once(&root).env("SYNC_TRACE", trace.path()).status().expect("it runs");
     let points = points(trace.path()).expect("points");
-    rolled_back("uncut");
+    ends("uncut");
     for point in amidst(&points) {
         start();
         let missed = cut_at(&volume, &mut made.once(&root), point, Cut::Power).expect("the cut is made");
-        let when = format!("power cut at {point} of a rollback");
+        let when = format!("power cut at {point} {what}");
         assert!(missed.is_none(), "{when}: {missed:?}");
         made.assert_whole(&root, false, &when);
         reboot(&root);
-        rolled_back(&when);
+        ends(&when);
     }
+}
+
+#[test]
+fn power_cuts_of_a_rollback_end_with_all_that_ran_well_and_it_is_told_once() {
+    let rolled_back = |made: &HandMade, root: &Path, when: &str| {
+        assert_eq!(made.greetings(root), ["well", "well"], "{when}");
+        assert_eq!(made.codes(), ["rolled-back", "rolled-back"], "{when}");
+        // The one component that hadn't failed; the other one goes on having failed.
+        assert_eq!(made.told("failed rolled-back"), 1, "{when}");
+    };
+    cut_a_pass(before_the_rollback, rolled_back, "of a rollback");
 }
 
 /// A device that has gone down twice with both components on trial, and does so a third time.
@@ -197,37 +205,16 @@ fn before_it_is_given_up(made: &HandMade, root: &Path, on_failure: &str) {
 
 /// Cuts the power while a set is given up with which the device goes down: then this runs, and is reported like that.
 fn cut_what_is_given_up(on_failure: &str, runs: &[&str], code: &str) {
-    let (made, volume) = (HandMade::new(), Volume::new(64).expect("a volume"));
-    let root = volume.path();
-    let start = || start_on(&volume, &|root| before_it_is_given_up(&made, root, on_failure)).expect("prepared");
-    let is_over = |when: &str| {
-        let ends = |_: usize| made.once(&root).status().expect("it runs").code();
-        assert_eq!((0..3).map(ends).next_back(), Some(Some(1)), "{when}");
+    let given_up = |made: &HandMade, root: &Path, when: &str| {
         assert_eq!(
-            (made.greetings(&root), made.codes()),
+            (made.greetings(root), made.codes()),
             (runs.iter().map(ToString::to_string).collect(), vec![code.to_owned(); 2]),
             "{when}"
         );
         assert_eq!(made.told(&format!("failed {code}")), 3, "{when}: each component and the deployment, once");
-        let before = made.marks(&root);
-        made.once(&root).status().expect("it runs");
-        assert_eq!(made.marks(&root), before, "{when}: it is quiet");
-        made.assert_whole(&root, false, when);
     };
-    start();
-    let trace = tempfile::NamedTempFile::new().expect("a file");
-    made.once(&root).env("SYNC_TRACE", trace.path()).status().expect("it runs");
-    let points = points(trace.path()).expect("points");
-    is_over("uncut");
-    for point in amidst(&points) {
-        start();
-        let missed = cut_at(&volume, &mut made.once(&root), point, Cut::Power).expect("the cut is made");
-        let when = format!("power cut at {point} while what the device goes down with is given up ({on_failure})");
-        assert!(missed.is_none(), "{when}: {missed:?}");
-        made.assert_whole(&root, false, &when);
-        reboot(&root);
-        is_over(&when);
-    }
+    let what = format!("while what the device goes down with is given up ({on_failure})");
+    cut_a_pass(|made, root| before_it_is_given_up(made, root, on_failure), given_up, &what);
 }
 
 #[test]

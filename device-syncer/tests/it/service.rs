@@ -70,6 +70,15 @@ fn make_pipe(path: &Path) {
     assert!(Command::new("mkfifo").arg(path).status().unwrap().success());
 }
 
+/// A syncer that has been at rest for longer than a pass may take.
+fn at_rest(world: &World) -> (ServiceManager, Child) {
+    let manager = ServiceManager::at(&world.path("notify"));
+    let running = start(world, &manager, 2 * SHORT);
+    manager.until("STATUS=up to date");
+    manager.hears_it_live(30);
+    (manager, running)
+}
+
 /// What makes the pass hang is `device.yaml` on a disk that doesn't answer: a pipe that nobody writes into.
 #[test]
 fn the_watchdog_starves_while_a_pass_hangs_and_is_fed_again_once_it_goes_on() {
@@ -78,11 +87,7 @@ fn the_watchdog_starves_while_a_pass_hangs_and_is_fed_again_once_it_goes_on() {
     let (file, saved, pipe) = (world.home().join("device.yaml"), world.path("saved"), world.path("pipe"));
     fs::copy(&file, &saved).unwrap();
     make_pipe(&pipe);
-    let manager = ServiceManager::at(&world.path("notify"));
-    let running = start(&world, &manager, 2 * SHORT);
-    manager.until("STATUS=up to date");
-    // It rests for longer than a pass may take.
-    manager.hears_it_live(30);
+    let (manager, running) = at_rest(&world);
 
     let writer = File::options().read(true).write(true).open(&pipe).unwrap();
     fs::rename(&pipe, &file).unwrap();
@@ -104,10 +109,7 @@ fn the_watchdog_starves_while_a_turn_at_the_host_hangs_though_passes_go_on_and_i
     world.settings("poll: 1h\nhost: {timeouts: {total: 100ms}}\n");
     let (file, pipe) = (world.home().join("moved.json"), world.path("pipe"));
     make_pipe(&pipe);
-    let manager = ServiceManager::at(&world.path("notify"));
-    let running = start(&world, &manager, 2 * SHORT);
-    manager.until("STATUS=up to date");
-    manager.hears_it_live(30);
+    let (manager, running) = at_rest(&world);
 
     let writer = File::options().read(true).write(true).open(&pipe).unwrap();
     fs::rename(&pipe, &file).unwrap();
