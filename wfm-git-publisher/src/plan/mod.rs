@@ -189,7 +189,12 @@ impl Target {
 
     /// The whole desired state under these numbers; its bytes depend on nothing else.
     pub fn assemble(&self, fleet: FleetId, device: &DeviceId, numbers: Numbers, trust: &FileTree) -> Assembled {
-        let envelope = Envelope {
+        assemble(self.envelope(fleet, device, numbers), &self.documents, trust)
+    }
+
+    /// Its envelope, which lists no files yet.
+    pub fn envelope(&self, fleet: FleetId, device: &DeviceId, numbers: Numbers) -> Envelope {
+        Envelope {
             layout: LAYOUT,
             fleet,
             device: EnvelopeDevice { id: device.clone(), status_keys: self.status_keys.clone(), retired: self.retired },
@@ -197,11 +202,9 @@ impl Target {
             manifest_version: numbers.manifest_version,
             files: BTreeMap::new(),
             policy: self.policy.clone(),
-            requires: Vec::new(),
+            requires: self.features().iter().map(|feature| feature.name.to_owned()).collect(),
             deployments: self.deployments.clone(),
-        };
-        let requires = self.features().iter().map(|feature| feature.name.to_owned()).collect();
-        assemble(Envelope { requires, ..envelope }, &self.documents, trust)
+        }
     }
 }
 

@@ -64,14 +64,19 @@ pub(super) struct Draft {
 pub(super) struct Holding {
     pub(super) serial: u64,
     pub(super) envelope: Digest,
+    pub(super) manifest: Digest,
     /// How many deployments it has.
     pub(super) deployments: usize,
 }
 
 impl Holding {
     pub(super) fn of(desired: &Desired) -> Self {
-        let (serial, envelope) = (desired.envelope.serial, desired.envelope_digest);
-        Self { serial, envelope, deployments: desired.deployments.len() }
+        Self {
+            serial: desired.envelope.serial,
+            envelope: desired.envelope_digest,
+            manifest: desired.manifest_digest,
+            deployments: desired.deployments.len(),
+        }
     }
 }
 
@@ -132,9 +137,11 @@ fn draft(
             let tip = |branch: Branch| repo.tip(branch.as_str());
             (prepared, [tip(Branch::Bundle)?, tip(Branch::Freshness)?])
         }
-        (None, Some(Unread { mut files, tips, .. })) => {
-            files.retain(|path, bytes| assembled.tree.get(path) == Some(bytes));
-            (Prepared::upon_files(&files).map_err(DeviceRepoError::from)?, tips)
+        (None, Some(Unread { files, tips, .. })) => {
+            let listed = &assembled.envelope.files;
+            let is_same = |path: &String| files.get(path).is_some_and(|had| listed.get(path) == Some(had));
+            let same = assembled.tree.iter().filter(|(path, _)| is_same(path));
+            (Prepared::upon_files(same).map_err(DeviceRepoError::from)?, tips)
         }
         (None, None) => <_>::default(),
     };
@@ -154,7 +161,12 @@ fn draft(
     ];
     Ok(Draft {
         device: plan.device.clone(),
-        holding: Holding { serial, envelope, deployments: assembled.envelope.deployments.len() },
+        holding: Holding {
+            serial,
+            envelope,
+            manifest: assembled.manifest_digest,
+            deployments: assembled.envelope.deployments.len(),
+        },
         manifest_version: assembled.envelope.manifest_version,
         is_reserved,
         desired,

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use repo_git::CommitId;
 use repo_model::margo::State;
 use repo_model::report::Adopted;
-use repo_model::{DeploymentId, DeploymentName, DeviceId, FileTree, Trailer};
+use repo_model::{DeploymentId, DeploymentName, DeviceId, Digest, Trailer};
 
 use super::error::DeviceError;
 use super::message::rollout_number;
@@ -65,8 +65,8 @@ pub(super) struct KnownDevice<'a> {
 /// What is known of a repository that wasn't opened.
 #[derive(Debug)]
 pub(super) struct Unread {
-    /// The files of the tip.
-    pub(super) files: FileTree,
+    /// The files of the tip, all but its envelope.
+    pub(super) files: BTreeMap<String, Digest>,
     /// Where `bundle` and `freshness` stand.
     pub(super) tips: [Option<CommitId>; 2],
     /// How many packs there are.

@@ -8,10 +8,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use repo_git::CommitId;
-use repo_model::desired::{Desired, Document};
+use repo_model::desired::{Desired, Document, deployment_path};
 use repo_model::envelope::{Envelope, EnvelopeDevice, LAYOUT};
+use repo_model::margo::manifest::MANIFEST;
 use repo_model::message::Message;
-use repo_model::{DeploymentName, Digest, FileTree};
+use repo_model::{DeploymentName, Digest, json};
 
 use super::up_to_date::{InputDigests, UpToDate};
 use crate::fleet::{self, Deployment, Device, Fleet};
@@ -128,7 +129,7 @@ impl<'a> Since<'a> {
             requires: Vec::new(),
             deployments: described,
         };
-        let (envelope_digest, manifest_digest) = (found.envelope, Digest::of(&[]));
+        let UpToDate { envelope: envelope_digest, manifest: manifest_digest, .. } = *found;
         let desired = Desired { envelope, envelope_digest, manifest_digest, deployments };
         let tip = Tip { commit: found.tips[0]?, message: Message::default(), desired };
         let UpToDate { rollout, deployments: present, renew_at, .. } = *found;
@@ -136,15 +137,14 @@ impl<'a> Since<'a> {
         Some((tip, partly))
     }
 
-    /// Makes a plan of what is another at such a device one of all that it gets, and finds the files of its tip. `None` unless the
-    /// digest of the tip's envelope proves that these are its files, byte for byte.
+    /// Makes a plan of what is another at such a device one of all that it gets, and finds the digests of its tip's files. `None`
+    /// unless the digest of the tip's envelope proves them.
     pub(super) fn complete(
         &self,
         device: &Device,
-        tip: &mut Tip,
+        tip: &Tip,
         plan: &mut DevicePlan,
-        rosters: &FileTree,
-    ) -> Option<FileTree> {
+    ) -> Option<BTreeMap<String, Digest>> {
         // Which profile the device has is said by its repository alone.
         if self.before.asking.iter().any(|one| one.is_for(device)) {
             return None;
@@ -158,14 +158,16 @@ impl<'a> Since<'a> {
         }
         plan.target.documents.extend(documents.clone());
         plan.target.deployments.extend(deployments.clone());
-        let Desired { envelope, envelope_digest, manifest_digest, deployments: changed } = &mut tip.desired;
+        let Desired { envelope, envelope_digest, manifest_digest, deployments: changed } = &tip.desired;
         documents.extend(changed.iter().map(|(id, document)| (*id, document.bytes.clone())));
         deployments.extend(envelope.deployments.clone());
         let (policy, status_keys) = (envelope.policy.clone(), envelope.device.status_keys.clone());
         let had = Target { documents, deployments, policy, status_keys, retired: false, new_manifest: false };
         let numbers = Numbers { serial: envelope.serial, manifest_version: envelope.manifest_version };
-        let had = had.assemble(envelope.fleet, &device.id, numbers, rosters);
-        *manifest_digest = had.manifest_digest;
-        (had.envelope_digest == *envelope_digest).then_some(had.tree)
+        let mut files = self.files.clone();
+        files.extend(had.documents.iter().map(|(id, bytes)| (deployment_path(*id), Digest::of(bytes))));
+        files.insert(MANIFEST.to_owned(), *manifest_digest);
+        let had = Envelope { files, ..had.envelope(envelope.fleet, &device.id, numbers) };
+        (Digest::of(&json::to_bytes(&had)) == *envelope_digest).then_some(had.files)
     }
 }

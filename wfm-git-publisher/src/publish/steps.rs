@@ -121,8 +121,8 @@ fn is_known(
     match (step, plan) {
         (Ok(Step::Keep), _) => true,
         (Ok(Step::Publish(_)), Some(plan)) => {
-            let all = inputs.fleet.device(device).zip(inputs.since.as_ref()).zip(known.tip.as_mut());
-            let files = all.and_then(|((device, since), tip)| since.complete(device, tip, plan, &pass.rosters.files));
+            let all = inputs.fleet.device(device).zip(inputs.since.as_ref()).zip(known.tip.as_ref());
+            let files = all.and_then(|((device, since), tip)| since.complete(device, tip, plan));
             let glance = files.is_some().then(|| DeviceRepo::glance(pass.home, device, Branch::Bundle)).flatten();
             let unread = files.zip(glance).zip(known.branches);
             known.unread = unread.map(|((files, (bundle, packs)), [_, freshness, _])| {
@@ -349,6 +349,7 @@ impl<'a> Pass<'a> {
             serial: holding.serial,
             rollout,
             envelope: holding.envelope,
+            manifest: holding.manifest,
             deployments: holding.deployments,
             renew_at: 0,
         });

@@ -101,6 +101,7 @@ pub(super) struct UpToDate {
     #[serde(default)]
     pub(super) rollout: u32,
     pub(super) envelope: Digest,
+    pub(super) manifest: Digest,
     /// How many deployments it has.
     pub(super) deployments: usize,
     /// When its proof of freshness is renewed, in Unix seconds.
@@ -139,7 +140,15 @@ impl UpToDateIndex {
 
     /// When a proof of freshness was made last, by whatever version of this program.
     pub(super) fn last_proof(home: &Home) -> Option<Timestamp> {
-        let found: Self = serde_json::from_slice(&fs::read(home.up_to_date()).ok()?).ok()?;
+        #[derive(Deserialize)]
+        struct Proofs {
+            devices: BTreeMap<DeviceId, Proof>,
+        }
+        #[derive(Deserialize)]
+        struct Proof {
+            renew_at: i64,
+        }
+        let found: Proofs = serde_json::from_slice(&fs::read(home.up_to_date()).ok()?).ok()?;
         let renew_at = found.devices.values().map(|found| found.renew_at).max()?;
         Timestamp::from_second(renew_at.saturating_sub(FRESH_FOR / 2)).ok()
     }

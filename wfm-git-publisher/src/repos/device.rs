@@ -12,13 +12,14 @@ use repo_model::desired::{self, Desired, KnownDocument, Refusal};
 use repo_model::freshness::{FRESHNESS, Freshness};
 use repo_model::message::Message;
 use repo_model::report::Adopted;
-use repo_model::{Branch, DeploymentId, DeploymentName, DeviceId, FleetId, KeyText, Trailer, branch::ref_name};
+use repo_model::{Branch, DeploymentId, DeploymentName, DeviceId, Digest, FleetId, KeyText, Trailer, branch::ref_name};
 
 use super::moves::Moves;
 use super::rosters::key_text;
 use super::{DESIRED, Home};
 
-/// Packs in a device's repository before they are made one.
+/// Packs in a device's repository before they are made one, at least and at most.
+const FEW_PACKS: usize = 20;
 const MAX_PACKS: usize = 40;
 
 /// How long another writer, a device's push for instance, may keep the repository.
@@ -290,7 +291,7 @@ impl DeviceRepo {
     }
 
     /// Begins new commits upon a tip whose files were read.
-    pub fn prepare(&self, tip: CommitId) -> Result<Prepared, DeviceRepoError> {
+    pub fn prepare(&self, tip: CommitId) -> Result<Prepared<'static>, DeviceRepoError> {
         let entries = self.repo.list(tip, &TreeLimits::default());
         let entries = entries.map_err(|source| DeviceRepoError::Tree { commit: tip, source })?;
         Ok(Prepared::upon(entries.into_iter().map(|entry| entry.blob)))
@@ -298,7 +299,7 @@ impl DeviceRepo {
 
     /// Keeps the number of packs bounded.
     pub fn consolidate(&self, lock: &RepoLock) -> Result<(), DeviceRepoError> {
-        self.repo.consolidate(lock, MAX_PACKS)?;
+        self.repo.consolidate(lock, max_packs(&self.device))?;
         Ok(())
     }
 
@@ -306,6 +307,13 @@ impl DeviceRepo {
     pub fn lock(&self) -> Result<RepoLock, DeviceRepoError> {
         Ok(self.repo.try_lock(LOCK_WAIT)?)
     }
+}
+
+/// Packs in this device's repository before they are made one. It isn't the same number for all, or a publish that all devices
+/// get would once do that for all of them.
+fn max_packs(device: &DeviceId) -> usize {
+    let spread = usize::from(Digest::of(device.as_str().as_bytes()).as_bytes()[0]);
+    FEW_PACKS + spread % (MAX_PACKS + 1 - FEW_PACKS)
 }
 
 /// Whether a repository that can't be opened was ever more than half made.
@@ -435,9 +443,25 @@ impl DeviceWriter {
 
     /// Keeps the number of packs bounded, which may just have been counted.
     pub fn consolidate(&self, counted: Option<usize>) -> Result<(), DeviceRepoError> {
-        if self.bare.is_scattered(MAX_PACKS, counted) {
-            Repo::open(&self.path)?.consolidate(&self.lock, MAX_PACKS)?;
+        let max = max_packs(&self.device);
+        if self.bare.is_scattered(max, counted) {
+            Repo::open(&self.path)?.consolidate(&self.lock, max)?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_publish_that_all_devices_get_puts_few_of_them_together() {
+        let mut devices = BTreeMap::<_, usize>::new();
+        for number in 0..1000 {
+            *devices.entry(max_packs(&format!("press-{number:05}").parse().unwrap())).or_default() += 1;
+        }
+        assert!(devices.keys().copied().eq(FEW_PACKS..=MAX_PACKS), "{devices:?}");
+        assert!(devices.values().all(|count| *count < 100), "{devices:?}");
     }
 }

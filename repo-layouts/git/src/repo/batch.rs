@@ -108,8 +108,10 @@ pub struct Batch<'a> {
 
 /// Commits made before their repository is opened to be written, or is there at all.
 #[derive(Default)]
-pub struct Prepared {
+pub struct Prepared<'a> {
     objects: Objects,
+    /// Files whose names as objects are known, sorted by their paths.
+    named: Vec<(&'a str, &'a [u8], ObjectId)>,
 }
 
 /// A pack in memory, for [`Repo::store`] and [`Remote::push_pack`](crate::Remote::push_pack).
@@ -176,12 +178,12 @@ impl Batch<'_> {
             TreeSource::Existing(id) => self.check_tree(id)?,
         };
         let raw = encode(spec, tree, signer)?;
-        self.keep(Kind::Commit, raw).map(CommitId)
+        self.keep(Kind::Commit, &raw).map(CommitId)
     }
 
     /// Makes a tree of files, all mode 100644, for [`TreeSource::Existing`] or to compare ids.
     pub fn tree(&mut self, files: &FileTree) -> Result<TreeId, BatchError> {
-        write_tree(files, &mut |kind, data| self.keep(kind, data)).map(TreeId)
+        write_tree(files, &mut |_, kind, data| self.keep(kind, data)).map(TreeId)
     }
 
     /// Makes a tree of another one with these files, all mode 100644, in the place of what stands at their paths. Everything else
@@ -211,7 +213,7 @@ impl Batch<'_> {
             let inner = prefix + name.len();
             let there = tree.entries.iter().position(|entry| entry.filename == name);
             let (mode, oid, taken) = if path.len() == inner {
-                (EntryKind::Blob, self.keep(Kind::Blob, bytes.to_vec())?, 1)
+                (EntryKind::Blob, self.keep(Kind::Blob, bytes)?, 1)
             } else {
                 let directory = &path[..=inner];
                 let taken = rest.partition_point(|(path, _)| path.starts_with(directory));
@@ -229,7 +231,7 @@ impl Batch<'_> {
         tree.entries.sort_unstable();
         let mut data = Vec::new();
         tree.write_to(&mut data).map_err(|source| BatchError::Hash(source.into()))?;
-        self.keep(Kind::Tree, data)
+        self.keep(Kind::Tree, &data)
     }
 
     fn entries(&self, id: ObjectId) -> Result<Tree, BatchError> {
@@ -257,32 +259,42 @@ impl Batch<'_> {
     }
 
     /// A header that can be read: a loose object may be there and empty after a power cut, and is then written anew.
-    fn keep(&mut self, kind: Kind, data: Vec<u8>) -> Result<ObjectId, BatchError> {
+    fn keep(&mut self, kind: Kind, data: &[u8]) -> Result<ObjectId, BatchError> {
         self.objects.keep(kind, data, |id| matches!(self.known.try_header(id), Ok(Some(_))))
     }
 }
 
-impl Prepared {
+impl<'a> Prepared<'a> {
     /// Begins; the repository holds these blobs for good, because a branch does that moves with what is made here.
     pub fn upon(blobs: impl IntoIterator<Item = BlobId>) -> Self {
         let seen = blobs.into_iter().map(|blob| blob.0).collect();
-        Self { objects: Objects { seen, list: Vec::new() } }
+        Self { objects: Objects { seen, list: Vec::new() }, ..Self::default() }
     }
 
-    /// The same, of the blobs with the content of these files.
-    pub fn upon_files(files: &FileTree) -> Result<Self, BatchError> {
-        let seen = files.values().map(|bytes| hash(Kind::Blob, bytes)).collect::<Result<_, _>>()?;
-        Ok(Self { objects: Objects { seen, list: Vec::new() } })
+    /// The same, of the blobs with the content of these files, which are sorted by their paths.
+    pub fn upon_files(files: impl IntoIterator<Item = (&'a String, &'a Vec<u8>)>) -> Result<Self, BatchError> {
+        let named =
+            |(path, bytes): (&'a String, &'a Vec<u8>)| Ok((path.as_str(), bytes.as_slice(), hash(Kind::Blob, bytes)?));
+        let named = files.into_iter().map(named).collect::<Result<Vec<_>, BatchError>>()?;
+        let seen = named.iter().map(|(.., id)| *id).collect();
+        Ok(Self { objects: Objects { seen, list: Vec::new() }, named })
     }
 
     /// Makes a commit of files, signed if a key is given.
     pub fn commit(&mut self, spec: &CommitSpec<'_>, signer: Option<&SigningKey>) -> Result<CommitId, BatchError> {
-        let keep = &mut |kind, data| self.objects.keep(kind, data, |_| false);
+        let Self { objects, named } = self;
+        let mut keep = |kind, data: &[u8]| objects.keep(kind, data, |_| false);
+        let name_of = |path: &str, data: &[u8]| {
+            let (_, bytes, id) = named[named.binary_search_by_key(&path, |(path, ..)| path).ok()?];
+            (bytes == data).then_some(id)
+        };
         let tree = match spec.tree {
-            TreeSource::Files(files) => TreeId(write_tree(files, keep)?),
+            TreeSource::Files(files) => TreeId(write_tree(files, &mut |path, kind, data| {
+                name_of(path, data).map_or_else(|| keep(kind, data), Ok)
+            })?),
             TreeSource::Existing(id) => id,
         };
-        keep(Kind::Commit, encode(spec, tree, signer)?).map(CommitId)
+        keep(Kind::Commit, &encode(spec, tree, signer)?).map(CommitId)
     }
 
     /// All of it as one pack.
@@ -295,12 +307,12 @@ impl Objects {
     fn keep(
         &mut self,
         kind: Kind,
-        data: Vec<u8>,
+        data: &[u8],
         is_there: impl FnOnce(&ObjectId) -> bool,
     ) -> Result<ObjectId, BatchError> {
-        let id = hash(kind, &data)?;
+        let id = hash(kind, data)?;
         if self.seen.insert(id) && !is_there(&id) {
-            self.list.push((id, kind, data));
+            self.list.push((id, kind, data.to_vec()));
         }
         Ok(id)
     }
@@ -330,7 +342,7 @@ impl fmt::Debug for Batch<'_> {
     }
 }
 
-impl fmt::Debug for Prepared {
+impl fmt::Debug for Prepared<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Prepared").field("objects", &self.objects.list.len()).finish_non_exhaustive()
     }
@@ -347,15 +359,15 @@ impl fmt::Debug for Pack {
 
 /// The id that these files have as a tree, without a repository.
 pub fn tree_id(files: &FileTree) -> Result<TreeId, BatchError> {
-    write_tree(files, &mut |kind, data| hash(kind, &data)).map(TreeId)
+    write_tree(files, &mut |_, kind, data| hash(kind, data)).map(TreeId)
 }
 
 fn hash(kind: Kind, data: &[u8]) -> Result<ObjectId, BatchError> {
     gix::objs::compute_hash(gix::hash::Kind::Sha1, kind, data).map_err(|source| BatchError::Hash(source.into()))
 }
 
-/// Where made objects go; answers with their names.
-type Sink<'a> = dyn FnMut(Kind, Vec<u8>) -> Result<ObjectId, BatchError> + 'a;
+/// Where made objects go, those of files with their paths; answers with their names.
+type Sink<'a> = dyn FnMut(&str, Kind, &[u8]) -> Result<ObjectId, BatchError> + 'a;
 
 fn write_tree(files: &FileTree, sink: &mut Sink<'_>) -> Result<ObjectId, BatchError> {
     let files: Vec<(&str, &[u8])> = files.iter().map(|(path, bytes)| (path.as_str(), bytes.as_slice())).collect();
@@ -375,7 +387,7 @@ fn write_directory(files: &[(&str, &[u8])], prefix: usize, sink: &mut Sink<'_>) 
         }
         let inner = prefix + name.len();
         let (mode, oid, taken) = if path.len() == inner {
-            (EntryKind::Blob, sink(Kind::Blob, bytes.to_vec())?, 1)
+            (EntryKind::Blob, sink(path, Kind::Blob, bytes)?, 1)
         } else {
             let directory = &path[..=inner];
             let taken = rest.partition_point(|(path, _)| path.starts_with(directory));
@@ -387,7 +399,7 @@ fn write_directory(files: &[(&str, &[u8])], prefix: usize, sink: &mut Sink<'_>) 
     tree.entries.sort_unstable();
     let mut data = Vec::new();
     tree.write_to(&mut data).map_err(|source| BatchError::Hash(source.into()))?;
-    sink(Kind::Tree, data)
+    sink("", Kind::Tree, &data)
 }
 
 /// The commit's bytes, with the signature as Git puts it: after the committer, continued lines indented.
