@@ -326,16 +326,19 @@ impl DeviceState {
         applied.document.clone_from(&wanted.document);
         applied.inputs.depends_on.clone_from(&wanted.depends_on);
         let (project, is_changing) = (component.project.clone(), component.input_digest.is_none());
+        let is_compose = component.kind == ProfileType::Compose;
         let known = applied.inputs.components.iter_mut().find(|known| known.project == project);
         let is_new = known.is_none();
         match known {
             Some(known) => *known = component,
             None => applied.inputs.components.push(component),
         }
-        if is_new {
+        if is_new && is_compose {
             self.has_just_started(&project, wanted.restarts);
-        } else if is_changing {
-            self.end_restart(&project);
+        }
+        match is_changing {
+            true => self.end_restart(&project),
+            false => self.has_restarted(&project),
         }
     }
 

@@ -35,6 +35,7 @@ pub fn current_state(
                 reason,
                 crash_looping,
                 attempts: attempts(&project),
+                restart: device_state.restarts.get(&project).map_or(0, |restarts| restarts.done),
             };
             deployments.entry(*id).or_default().components.insert(component.name.clone(), current);
         }
@@ -51,8 +52,8 @@ pub fn is_due(before: Option<&CurrentState>, now: &CurrentState, interval: Durat
     before.is_none_or(|last| says_else(last) || now.time.duration_since(last.time).abs() >= interval)
 }
 
-/// Digest, state, health and drift of each component, and whether it is crash-looping: what is reported at once. A reason may be another one at each
-/// observation.
+/// Digest, state, health, drift and restart of each component, and whether it is crash-looping: what is reported at once. A reason may be another
+/// one at each observation.
 fn words(state: &CurrentState) -> BTreeMap<DeploymentId, CurrentDeployment> {
     let mut deployments = state.deployments.clone();
     for component in deployments.values_mut().flat_map(|deployment| deployment.components.values_mut()) {

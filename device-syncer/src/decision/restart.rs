@@ -37,6 +37,9 @@ pub struct Restarts {
     /// The highest number of the fleet's that was begun, or that it had when it was installed.
     #[serde(default)]
     pub number: u64,
+    /// The highest of these that is at its end, which the heartbeat says.
+    #[serde(default)]
+    pub done: u64,
     /// When the newest one was asked for that a person at the device wanted and that was begun.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub here: Option<Timestamp>,

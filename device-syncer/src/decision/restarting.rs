@@ -40,14 +40,14 @@ impl RestartCause {
 impl DeviceState {
     /// Who asks for a restart of this, if it is to be done; a person's request counts only where the site holds nothing.
     pub fn restart_due(&self, project: &str, asked: RestartsAsked, may_here: bool) -> Option<RestartCause> {
-        static NONE: Restarts = Restarts { number: 0, here: None, left: BTreeMap::new() };
+        static NONE: Restarts = Restarts { number: 0, done: 0, here: None, left: BTreeMap::new() };
         self.restarts.get(project).unwrap_or(&NONE).due(asked, may_here)
     }
 
     /// What is newly installed begins with what is asked for by then: it has just been started.
     pub fn has_just_started(&mut self, project: &str, asked: RestartsAsked) {
         if asked != RestartsAsked::default() {
-            let begins = Restarts { number: asked.number, here: asked.here, left: BTreeMap::new() };
+            let begins = Restarts { number: asked.number, done: 0, here: asked.here, left: BTreeMap::new() };
             self.restarts.insert(project.to_owned(), begins);
         }
     }
@@ -75,6 +75,13 @@ impl DeviceState {
     pub fn end_restart(&mut self, project: &str) {
         if let Some(restarts) = self.restarts.get_mut(project) {
             restarts.left.clear();
+        }
+    }
+
+    /// Notes that this runs as a whole: unless a restart goes on, all that began are at their end, and so is what it was installed with.
+    pub fn has_restarted(&mut self, project: &str) {
+        if let Some(restarts) = self.restarts.get_mut(project).filter(|restarts| restarts.left.is_empty()) {
+            restarts.done = restarts.number;
         }
     }
 

@@ -153,15 +153,22 @@ fn a_restart_that_the_site_does_not_let_the_fleet_ask_for_is_told_and_not_done()
     assert_eq!(world.states("greeter"), ["hello installed"]);
     let told = world.report()["conditions"][0]["message"].as_str().unwrap().to_owned();
     assert!(told.starts_with("restart 1 of `greeter` isn't done: the site doesn't allow it"), "{told}");
+    let done = |world: &World| {
+        let deployment = world.hand.deployment_id("greeter").to_string();
+        let state = on_heartbeat(world, "current-state.json").expect("it reports");
+        state["deployments"][deployment]["components"]["hello"]["restart"].clone()
+    };
     world.assert_idle();
     world.syncer(&["restart", "greeter"]).good();
     world.once().good();
     let by_person = world.containers();
     assert_ne!(by_person, before, "a person at the device may");
+    assert_eq!(done(&world), Value::Null, "which is none of the fleet's");
     world.settings("");
     world.once().good();
     assert_eq!(world.conditions(), Vec::<String>::new());
     assert_ne!(world.containers(), by_person);
+    assert_eq!(done(&world), 1);
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! Restarts that the fleet, or a person at the device, asks for: once, as gates let them, and told.
 
+use repo_testkit::git;
 use serde_json::{Value, json};
 
 use crate::world::World;
@@ -16,6 +17,14 @@ fn ask(world: &World, number: u64) {
 /// How often anything was restarted on the stand-in, which never makes anything anew for it.
 fn restarts(world: &World) -> usize {
     world.fake.calls().iter().filter(|call| call.starts_with("restart ")).count()
+}
+
+/// The number that is at its end, as the host's heartbeat says.
+fn done(world: &World) -> Value {
+    let heartbeat = git::show(&world.hand.repository(), "heartbeat", "current-state.json").expect("it reports");
+    let heartbeat: Value = serde_json::from_slice(&heartbeat).unwrap();
+    let deployment = world.hand.deployment_id("greeter").to_string();
+    heartbeat["deployments"][deployment]["components"]["hello"]["restart"].clone()
 }
 
 const TOLD: [&str; 2] = [
@@ -39,13 +48,14 @@ fn a_higher_number_restarts_once_and_the_next_pass_does_nothing() {
     assert_eq!(after[0].split(' ').next(), before[0].split(' ').next(), "the same container");
     assert_ne!(after, before, "which was started again");
     assert_eq!(world.told().last_chunk::<2>().unwrap().each_ref(), TOLD.each_ref());
+    assert_eq!(done(&world), 3);
     world.assert_idle();
     let history = world.syncer(&["history", "greeter"]).good().stdout;
     assert!(history.contains("restart-requested") && history.contains("restart 3 of the fleet"), "{history}");
     for number in [3, 2, 0] {
         ask(&world, number);
         world.once().good();
-        assert_eq!(restarts(&world), 1, "{number}");
+        assert_eq!((restarts(&world), done(&world)), (1, json!(3)), "{number}");
     }
 }
 
@@ -56,11 +66,12 @@ fn what_is_installed_with_a_number_is_not_restarted_for_it() {
     ask(&world, 3);
     world.once().good();
     world.once().good();
-    assert_eq!(restarts(&world), 0);
+    assert_eq!((restarts(&world), done(&world)), (0, json!(3)));
     world.hand.want("greeter", &world.app, "servus");
     ask(&world, 4);
     world.once().good();
     assert_eq!((world.greetings(), restarts(&world)), (vec!["servus".to_owned()], 1), "after the update");
+    assert_eq!(done(&world), 4);
     world.assert_idle();
 }
 
@@ -82,9 +93,11 @@ fn the_fleets_waits_for_windows_and_holds_and_that_is_told() {
     world.settings("");
     world.once().ended(1);
     assert_eq!((world.states("greeter"), restarts(&world)), (vec!["hello pending held".to_owned()], 0));
+    assert_eq!(done(&world), Value::Null);
     world.syncer(&["release"]).good();
     world.once().good();
     assert_eq!((world.states("greeter"), restarts(&world)), (vec!["hello installed".to_owned()], 1));
+    assert_eq!(done(&world), 1);
     world.assert_idle();
 }
 
@@ -96,10 +109,12 @@ fn a_restart_that_fails_is_told_and_goes_on_although_the_fleet_takes_it_back() {
     world.once().ended(1);
     assert_eq!(world.states("greeter"), ["hello installing compose-failed"]);
     assert!(world.message("greeter").contains("driver failed"), "{}", world.message("greeter"));
+    assert_eq!(done(&world), Value::Null, "it isn't at its end");
     world.fake.unset("fail-restart");
     ask(&world, 0);
     world.once().good();
     assert_eq!((world.states("greeter"), restarts(&world)), (vec!["hello installed".to_owned()], 1));
+    assert_eq!(done(&world), 1);
     world.assert_idle();
 }
 
@@ -110,7 +125,7 @@ fn a_person_at_the_device_restarts_at_once_and_not_what_is_held() {
     world.syncer(&["restart", "nothing"]).ended(1).says(&["no deployment `nothing` is wanted here"]);
     world.syncer(&["restart", "greeter"]).good();
     world.once().good();
-    assert_eq!(restarts(&world), 1, "outside of windows");
+    assert_eq!((restarts(&world), done(&world)), (1, Value::Null), "outside of windows, and without a number");
     assert_eq!(world.told().last_chunk::<2>().unwrap().each_ref(), TOLD.each_ref());
     world.assert_idle();
     world.syncer(&["restart", "greeter"]).good();

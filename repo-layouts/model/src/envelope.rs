@@ -174,7 +174,7 @@ pub struct DeploymentPolicy {
     pub approval: Option<ApprovalPolicy>,
 }
 
-fn is_zero(number: &u64) -> bool {
+pub(crate) fn is_zero(number: &u64) -> bool {
     *number == 0
 }
 

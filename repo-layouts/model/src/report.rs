@@ -16,6 +16,7 @@ pub use condition::{Condition, ConditionType, Reason};
 pub use doubt::Doubt;
 pub use health::{Drift, Health};
 
+use crate::envelope::is_zero;
 use crate::{ComponentName, DeploymentId, Digest};
 
 /// The path of the images that the device locked itself in the tree of `status`; absent if there are none.
@@ -147,6 +148,10 @@ pub struct CurrentComponent {
     pub crash_looping: bool,
     /// Failed attempts at the present input digest.
     pub attempts: u32,
+    /// The highest number of a restart of the fleet's that is at its end, or that it was installed with, by the device's own word; 0
+    /// where there is none, and in what a syncer before 0.3 says.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub restart: u64,
 }
 
 /// The images that a device locked, because their publisher didn't: by deployment, component and service.

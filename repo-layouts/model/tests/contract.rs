@@ -186,6 +186,7 @@ fn branches() -> BTreeMap<&'static str, FileTree> {
         reason: None,
         crash_looping: false,
         attempts: 0,
+        restart: 3,
     };
     let current = CurrentDeployment { components: BTreeMap::from([("digitron".parse().unwrap(), component)]) };
     let state = CurrentState {

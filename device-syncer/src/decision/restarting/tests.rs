@@ -104,6 +104,41 @@ fn what_a_crash_cut_off_goes_on_with_those_containers_that_have_not_started_sinc
 }
 
 #[test]
+fn a_number_is_done_at_the_end_of_its_restart_or_of_what_makes_it_needless() {
+    let digest = || Some(input_digest("a", "x", "1"));
+    let note = |state: &mut DeviceState, one: &DesiredDeployment, input_digest| {
+        let (name, project, kind) = (component("x"), project("a", "x"), ProfileType::Compose);
+        state.note(one, AppliedComponent { name, project, kind, input_digest });
+    };
+    let (project, there) = (project("a", "x"), [started("db", "t1", true)]);
+    let done = |state: &DeviceState| state.restarts[&project].done;
+    let one = DesiredDeployment { restarts: asked(3), ..wanted("a", &[("x", "1")]) };
+    let mut state = DeviceState::default();
+    note(&mut state, &one, None);
+    assert_eq!(done(&state), 0, "it is being installed");
+    note(&mut state, &one, digest());
+    assert_eq!(done(&state), 3, "it was installed with it");
+    state.begin_restart(&project, RestartCause::Fleet(5), &there);
+    note(&mut state, &one, digest());
+    assert_eq!(done(&state), 3, "what is put back meanwhile ends no restart");
+    let mut cut = DeviceState::of_tree(&state.to_tree()).unwrap();
+    assert_eq!(done(&cut), 3, "nor does a crash");
+    state.end_restart(&project);
+    note(&mut state, &one, digest());
+    assert_eq!(done(&state), 5);
+    state.begin_restart(&project, RestartCause::Person(at("2026-11-25T05:00:00Z")), &there);
+    assert_eq!(done(&state), 5, "a person's has no number");
+    // A newer set comes in the place of the one that was cut off.
+    note(&mut cut, &one, None);
+    assert_eq!((done(&cut), cut.is_restarting(&project)), (3, false), "until that runs");
+    note(&mut cut, &one, digest());
+    assert_eq!(done(&cut), 5);
+    cut.forget(&project);
+    note(&mut cut, &DesiredDeployment { restarts: asked(2), ..one }, digest());
+    assert_eq!(done(&cut), 2, "what is installed anew begins anew");
+}
+
+#[test]
 fn the_fleets_restart_waits_for_gates_and_what_began_only_for_holds() {
     let (mut state, one) = applied(0);
     let one = DesiredDeployment { restarts: asked(2), ..one };

@@ -286,6 +286,8 @@ fn heartbeats() -> Vec<Value> {
             }),
             &[],
         ),
+        ("a restart that nobody asked for, which is the device's word", component("restart", u64::MAX.into()), &[]),
+        ("a restart that is no number", component("restart", "3".into()), &["report-invalid"]),
         // Of the skeleton's component a value stays on the device, so nobody else knows its digest.
         (
             "an input that only the device knows",
