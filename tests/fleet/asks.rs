@@ -44,3 +44,22 @@ fn a_device_is_asked_from_elsewhere_and_answers_over_its_host() {
     assert_eq!(git::git(&repository, &["rev-list", "--count", "heartbeat"]), "1");
     assert_eq!(git::git(&repository, &["ls-tree", "-r", "--name-only", "status", "answers"]), "");
 }
+
+#[test]
+fn a_restart_is_waited_for_from_elsewhere() {
+    let mut hosted = Hosted::new();
+    hosted.start_host();
+    hosted.adopt_first();
+    // Neither would come by itself while somebody waits.
+    hosted.device.set("poll", "1h");
+    hosted.start_device();
+    for number in [1, 2] {
+        let restart = ["device", "restart", ID, "hello", "-m", "it leaks", "--wait=4m", "--output", "json"];
+        let output = hosted.fleet.try_run(&restart);
+        let said = serde_json::from_slice::<Value>(&output.stdout).unwrap_or_else(|_| panic!("{output:?}"));
+        assert_eq!((output.status.code(), &said["restart"]), (Some(0), &json!(number)), "{said}");
+        assert_eq!((&said["done"], &said["left"]), (&json!([ID]), &json!([])), "{said}");
+        let notes = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(notes.contains("note: done on 1 of 1 device\n"), "{notes}");
+    }
+}

@@ -2,8 +2,9 @@
 
 use repo_model::Trailer;
 use std::collections::BTreeMap;
+use std::thread;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use repo_testkit::git;
 
@@ -140,6 +141,51 @@ fn a_deployment_is_restarted_on_one_device_or_on_all_and_each_time_once() {
     restart(&["device", "restart", "press-02", "hello"]);
     assert_eq!(restarts(), [2 * services, 2 * services]);
     fleet.assert_settled("after restarts");
+}
+
+#[test]
+fn who_asks_for_a_restart_can_wait_for_it_and_no_number_is_used_again() {
+    let site = Site::new(&["press-01", "press-02"]);
+    let (fleet, devices) = (&site.fleet, ["press-01", "press-02"].map(|id| site.device(id)));
+    site.publish();
+    site.pass();
+    let restarts = || devices.map(|device| device.calls().matches("restart ").count());
+    let services = devices[0].environments().len();
+    // Everything goes on while somebody waits.
+    let restart = |args: &[&str]| {
+        let output = thread::scope(|scope| {
+            let args = [args, &["-m", "it leaks", "--wait=4m", "--output", "json"]].concat();
+            let waits = scope.spawn(move || fleet.try_run(&args));
+            while !waits.is_finished() {
+                site.publish();
+                site.pass();
+            }
+            waits.join().expect("it ends")
+        });
+        let said: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{output:?}"));
+        (output.status.code().expect("it ends"), said)
+    };
+    devices[1].set("remote", "{restart: false}");
+    let (code, said) = restart(&["deployment", "restart", "hello"]);
+    assert_eq!((code, &said["restart"], &said["done"]), (1, &json!(1), &json!(["press-01"])), "{said}");
+    let (device, why) = (&said["left"][0]["device"], said["left"][0]["why"].as_str().expect("a reason"));
+    assert!(device == "press-02" && why.contains("the site doesn't allow it"), "{said}");
+    assert_eq!(restarts(), [services, 0]);
+    devices[1].set("remote", "{restart: true}");
+    site.pass();
+    let shown: Value =
+        serde_json::from_str(&fleet.run(&["deployment", "show", "hello", "--output", "json"])).expect("JSON");
+    for device in shown["devices"].as_array().expect("devices") {
+        assert_eq!(device["row"]["restarts"], json!({"asked": 1, "done": 1, "highest": 1}), "{shown}");
+    }
+    // An operator takes it back.
+    fleet.change(DEPLOYMENT, "restart: 1\n", "");
+    site.publish();
+    site.pass();
+    let (code, said) = restart(&["device", "restart", "press-01", "hello"]);
+    assert_eq!((code, &said["restart"], &said["left"]), (0, &json!(2), &json!([])), "{said}");
+    assert_eq!(restarts(), [2 * services, services]);
+    fleet.assert_settled("after restarts that were waited for");
 }
 
 #[test]

@@ -141,8 +141,29 @@ pub struct DeploymentRow {
     pub state: Option<String>,
     /// Why, if it failed or waits.
     pub reason: Option<String>,
+    /// How it stands with the restarts that the fleet asks for; absent where it asks for none and the device says none.
+    pub restarts: Option<Restarts>,
     /// Seconds since the report or heartbeat that the newest of these is from.
     pub age: Option<i64>,
+}
+
+/// How a deployment stands with the restarts that the fleet asks for, by their numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Restarts {
+    /// What `desired` asks for; 0 where it asks for none.
+    pub asked: u64,
+    /// What all of its components have done, by the device's own word; absent where it tells none: its syncer is older than 0.3, or it
+    /// never reported.
+    pub done: Option<u64>,
+    /// The highest that any of its components has done, likewise; 0 where there is none.
+    pub highest: u64,
+}
+
+impl Restarts {
+    /// Whether what is asked for is done.
+    pub fn is_done(&self) -> bool {
+        self.done.is_some_and(|done| done >= self.asked)
+    }
 }
 
 /// Fetches from the host that devices talk to what these devices reported.

@@ -226,6 +226,7 @@ mod tests {
             actual: None,
             state: None,
             reason: Some(reason.to_owned()),
+            restarts: None,
             age: None,
         }
     }

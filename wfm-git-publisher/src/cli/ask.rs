@@ -1,17 +1,16 @@
 //! `device logs`, `device diagnostics`, `device retry`, `device sync`, `device answers`.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use jiff::Timestamp;
 use repo_model::ask::{Answer, AskedWord, Outcome};
 use repo_model::{DeploymentName, DeviceId, text};
 use serde_json::json;
 
-use super::{OutputArgs, Place, asked, device_show, pause, questions, table};
-use crate::duration::parse_duration;
+use super::{OutputArgs, Place, asked, device_show, questions, table, wait};
 use crate::error::{Failure, USER};
 use crate::operator::{AskedDevice, FleetHost, ask};
-use crate::repos::{Home, StockGit};
+use crate::repos::Home;
 use crate::status::{DeviceAnswers, answers, fetch};
 
 /// Asks a device for the newest lines that a deployment's containers print
@@ -90,7 +89,7 @@ pub(super) struct SyncArgs {
 #[derive(Debug, clap::Args)]
 struct AskArgs {
     /// Wait for the answer and print it, for so long at most, like 2m; for 10m where no time is said
-    #[arg(long, value_name = "TIME", num_args = 0..=1, require_equals = true, default_missing_value = "10m", value_parser = time)]
+    #[arg(long, value_name = "TIME", num_args = 0..=1, require_equals = true, default_missing_value = "10m", value_parser = wait::time)]
     wait: Option<Duration>,
 
     #[command(flatten)]
@@ -121,11 +120,6 @@ pub(super) struct AnswersArgs {
     output: OutputArgs,
 }
 
-fn time(text: &str) -> Result<Duration, String> {
-    let time = parse_duration(text).map(Duration::from_secs);
-    time.ok_or_else(|| "write it like 30s, 2m or 1h".to_owned())
-}
-
 pub(super) fn run_logs(place: &Place, LogsArgs { id, deployment, ask }: &LogsArgs) -> Result<u8, Failure> {
     run(place, id, (AskedWord::Logs, Some(deployment)), ask)
 }
@@ -143,7 +137,7 @@ pub(super) fn run_sync(place: &Place, SyncArgs { id, ask }: &SyncArgs) -> Result
 }
 
 pub(super) fn run_answers(place: &Place, args: &AnswersArgs) -> Result<u8, Failure> {
-    let said = said(place, &args.id, args.cached)?.ok_or_else(nowhere)?;
+    let said = said(place, &args.id, args.cached)?.ok_or_else(wait::nowhere)?;
     match args.number {
         Some(number) => print_one(said, number, args.output),
         None => {
@@ -163,7 +157,7 @@ fn run(
     // A device that can't be heard now may be asked all the same.
     let known = said(place, id, true);
     if args.wait.is_some() && matches!(known, Ok(None)) {
-        return Err(nowhere());
+        return Err(wait::nowhere());
     }
     let done = known.ok().flatten().and_then(|said| said.asked).unwrap_or(0);
     let AskedDevice { ask, file } = ask(&root, id, what, deployment, done)?;
@@ -175,30 +169,12 @@ fn run(
         args.output.print(&text, || json!({ "device": id, "file": file, "ask": ask }));
         return Ok(0);
     };
-    if !next.is_empty() {
-        StockGit::new(&root).run(&["push"])?;
-    }
+    place.push()?;
     eprintln!("note: {id} is asked: {ask}; waiting for its answer");
-    let said = wait(place, id, number, Instant::now() + time)?.ok_or_else(|| not_yet(id, number))?;
+    // It comes once the commit is published and the device has heard of it.
+    let has_it = |said: &DeviceAnswers| said.answers.iter().any(|answer| answer.number == number);
+    let said = wait::until(place, time, || said(place, id, false), has_it)?.ok_or_else(|| not_yet(id, number))?;
     print_one(said, number, args.output)
-}
-
-/// Waits for an answer, which comes once the commit is published and the device has heard of it. Returns what the device says then.
-fn wait(place: &Place, id: &DeviceId, number: u64, until: Instant) -> Result<Option<DeviceAnswers>, Failure> {
-    loop {
-        // A host that is busy or away now may answer later.
-        let said = said(place, id, false);
-        let has_it = |said: &DeviceAnswers| said.answers.iter().any(|answer| answer.number == number);
-        if matches!(&said, Ok(Some(said)) if has_it(said)) || Instant::now() >= until {
-            return said;
-        }
-        pause(place, false)?;
-    }
-}
-
-fn nowhere() -> Failure {
-    let failure = Failure::new("the publisher's home isn't here");
-    failure.hint("ask its host: `wfm-git-publisher login https://name[:port]`")
 }
 
 /// Why there is no such answer.

@@ -1,167 +1,20 @@
-//! `deployment show`; `deployment restart` is in `restart`.
-
-use std::collections::BTreeMap;
+//! `deployment`: what is in `deployment_show` and `restart`.
 
 use clap::Subcommand;
-use repo_model::{DeploymentName, DeviceId, text};
-use serde_json::json;
 
-use super::grouped::grouped;
-use super::status::Asked;
-use super::{AtRevision, Place, restart, table};
+use super::{Place, deployment_show, restart};
 use crate::error::Failure;
-use crate::fleet::Deployment;
-use crate::rollout::RolloutState;
-use crate::status::{Counts, DeploymentRow, DeviceStatus, Health, rollouts};
 
 /// The deployments of the fleet
 #[derive(Debug, Subcommand)]
 pub(super) enum Command {
-    Show(ShowArgs),
+    Show(deployment_show::ShowArgs),
     Restart(restart::DeploymentArgs),
-}
-
-/// Shows how a deployment is on all of its devices: by version, how many are how, and what differs
-///
-/// Devices are judged as in `status`, by what they verifiably say. VERSION is the one that the fleet means for them; DESIRED are the
-/// revisions of the components in their `desired`, which another version stands in for as long as a rollout holds the change back.
-/// Below stand those that aren't ready, who are so for the same reason in one line.
-///
-///   wfm-git-publisher deployment show hello
-///   wfm-git-publisher deployment show hello --output json
-#[derive(Debug, clap::Args)]
-#[command(verbatim_doc_comment)]
-pub(super) struct ShowArgs {
-    /// The deployment's id
-    id: DeploymentName,
-
-    /// Ask no remote host: show what was fetched from it before
-    #[arg(long)]
-    cached: bool,
-
-    #[command(flatten)]
-    at: AtRevision,
 }
 
 pub(super) fn run(place: &Place, command: Command) -> Result<u8, Failure> {
     match command {
-        Command::Show(args) => run_show(place, &args),
+        Command::Show(args) => deployment_show::run(place, &args),
         Command::Restart(args) => restart::run_deployment(place, &args),
     }
-}
-
-fn run_show(place: &Place, args: &ShowArgs) -> Result<u8, Failure> {
-    let seen = Asked { devices: &[], selector: None, rev: &args.at.rev, cached: args.cached }.see(place)?;
-    let deployment = seen.fleet.deployments.get(&args.id).ok_or_else(|| {
-        let failure = Failure::missing(format!("there is no usable deployment `{}` in the fleet", args.id));
-        failure.hint("correct the id, or see `validate`")
-    })?;
-    let all: Vec<_> = seen
-        .all
-        .iter()
-        .filter_map(|status| {
-            let device = seen.fleet.devices.get(&status.device).filter(|device| device.is_enrolled());
-            let version =
-                device.filter(|device| deployment.is_for(device)).map(|device| version(deployment.on(device)));
-            One::of(status, &args.id, version)
-        })
-        .collect();
-    let open = rollouts(&place.home()?)?.open;
-    let open: Vec<_> =
-        open.values().map(|record| &record.state).filter(|one| one.deployments.contains(&args.id)).collect();
-    let versions = versions(&all);
-    args.at.output.print(&text(deployment, &open, &versions, &all), || {
-        json!({
-            "deployment": deployment.id,
-            "file": deployment.place.file,
-            "application": deployment.application.description.id,
-            "version": deployment.application.description.version,
-            "suspended": deployment.suspended,
-            "rollouts": open.iter().map(|one| one.rollout).collect::<Vec<_>>(),
-            "versions": versions.iter().map(Version::json).collect::<Vec<_>>(),
-            "devices": all.iter().map(One::json).collect::<Vec<_>>(),
-        })
-    });
-    Ok(0)
-}
-
-fn version(deployment: &Deployment) -> &str {
-    &deployment.application.description.version
-}
-
-/// The deployment on one device.
-struct One<'a> {
-    device: &'a DeviceId,
-    /// The version that the fleet means for it; absent if the device shall have it no more.
-    version: Option<&'a str>,
-    /// Absent where its `desired` hasn't it and it doesn't report it.
-    row: Option<&'a DeploymentRow>,
-    health: Health,
-    why: &'a str,
-}
-
-impl<'a> One<'a> {
-    /// `None` if it neither is for the device nor was.
-    fn of(status: &'a DeviceStatus, id: &DeploymentName, version: Option<&'a str>) -> Option<Self> {
-        let row = status.deployments.iter().find(|row| row.deployment == id.as_str());
-        let blocked = status.blocked.iter().find(|one| one.deployment.as_ref().is_none_or(|name| name == id));
-        let health = row.map_or_else(
-            || if blocked.is_some() { Health::NotPublishable } else { Health::Updating },
-            |row| row.health,
-        );
-        let why = blocked.map(|one| &*one.message).or_else(|| row?.reason.as_deref());
-        let why = why.unwrap_or(if row.is_some() { "" } else { "not published" });
-        let is_there = version.is_some() || row.is_some_and(|row| row.health != Health::Ready || row.desired.is_some());
-        is_there.then_some(Self { device: &status.device, version, row, health, why })
-    }
-
-    fn desired(&self) -> Option<&'a str> {
-        self.row?.desired.as_deref()
-    }
-
-    fn json(&self) -> serde_json::Value {
-        json!({
-            "device": self.device, "version": self.version, "health": self.health, "why": self.why, "row": self.row,
-        })
-    }
-}
-
-/// The devices for which one version is meant, and that have the same of it in their `desired`.
-struct Version<'a> {
-    version: Option<&'a str>,
-    desired: Option<&'a str>,
-    health: Counts,
-}
-
-impl Version<'_> {
-    fn json(&self) -> serde_json::Value {
-        let Self { version, desired, health } = self;
-        json!({ "version": version, "desired": desired, "devices": health.total(), "health": health })
-    }
-}
-
-fn versions<'a>(all: &[One<'a>]) -> Vec<Version<'a>> {
-    let mut versions: BTreeMap<_, Counts> = BTreeMap::new();
-    for one in all {
-        versions.entry((one.version, one.desired())).or_default().add(one.health);
-    }
-    versions.into_iter().map(|((version, desired), health)| Version { version, desired, health }).collect()
-}
-
-fn text(deployment: &Deployment, open: &[&RolloutState], versions: &[Version<'_>], all: &[One<'_>]) -> String {
-    let application = &deployment.application.description;
-    let suspended = if deployment.suspended { ", suspended" } else { "" };
-    let mut page = format!("{}: {}@{}{suspended}\n", deployment.id, application.id, text::line(&application.version));
-    page += &format!("{}\n", text::line(&deployment.place.file));
-    page.extend(open.iter().map(|one| format!("Rollout {} ({})\n", one.rollout, one.state.as_str())));
-    let row = |one: &Version<'_>| {
-        let version = one.version.unwrap_or("(gone)").to_owned();
-        let desired = one.desired.unwrap_or("-").to_owned();
-        [version, desired, one.health.total().to_string(), one.health.to_string()]
-    };
-    let head = ["VERSION", "DESIRED", "DEVICES", "HEALTH"].map(str::to_owned);
-    page += &format!("\n{}", table(&std::iter::once(head).chain(versions.iter().map(row)).collect::<Vec<_>>()));
-    let rest = all.iter().filter(|one| one.health != Health::Ready);
-    let rest = grouped(rest.map(|one| (one.health, one.why, one.device)));
-    if rest.is_empty() { page } else { format!("{page}\n{rest}") }
 }

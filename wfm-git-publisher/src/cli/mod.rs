@@ -14,6 +14,7 @@ mod backup;
 mod completions;
 mod deploy;
 mod deployment;
+mod deployment_show;
 mod device;
 mod device_show;
 mod elsewhere;
@@ -51,6 +52,7 @@ mod token;
 mod trace;
 mod trust;
 mod validate;
+mod wait;
 
 use std::collections::BTreeSet;
 use std::panic::{self, AssertUnwindSafe};
@@ -390,6 +392,14 @@ impl Place {
     fn next_push(&self) -> Result<&'static str, Failure> {
         let is_hosted = self.home()?.hosted_fleet().is_dir() || FleetHost::of_clone(&self.root()?)?.is_some();
         Ok(if is_hosted { "Then: git push\n" } else { "" })
+    }
+
+    /// Pushes what was committed, if the fleet repository is hosted.
+    fn push(&self) -> Result<(), Failure> {
+        if !self.next_push()?.is_empty() {
+            StockGit::new(&self.root()?).run(&["push"])?;
+        }
+        Ok(())
     }
 
     fn config(&self) -> Result<Config, Failure> {

@@ -6,7 +6,7 @@ use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, CommandFactory};
 use form_urlencoded::Serializer;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
-use repo_model::{DeviceId, Digest};
+use repo_model::{DeploymentName, DeviceId, Digest};
 
 use super::Args;
 use crate::operator::API;
@@ -119,6 +119,13 @@ pub(super) fn answers(device: &DeviceId) -> String {
 pub(super) fn devices(package: &str) -> String {
     let package = utf8_percent_encode(package, &ENCODED);
     format!("{API}applications/{package}/devices")
+}
+
+/// The question that `deployment show` asks, of these devices or of all.
+pub(super) fn deployment(id: &DeploymentName, devices: &[DeviceId]) -> String {
+    let id = utf8_percent_encode(id.as_str(), &ENCODED);
+    let devices = devices.iter().map(|device| ("devices", device.as_str()));
+    format!("{API}deployments/{id}?{}", Serializer::new(String::new()).extend_pairs(devices).finish())
 }
 
 /// The question that `plan` asks.

@@ -1,13 +1,18 @@
 //! `deployment restart`, `device restart`.
 
+mod done;
+
+use std::time::Duration;
+
 use repo_model::envelope::MAX_SERIAL;
 use repo_model::margo::ProfileType;
 use repo_model::{DeploymentName, DeviceId, text};
 use serde_json::json;
 
-use super::{OutputArgs, Place, threads};
-use crate::error::Failure;
-use crate::fleet::{self, Deployment, Fleet, Profile};
+use self::done::{Asked, Done};
+use super::{OutputArgs, Place, threads, wait};
+use crate::error::{Failure, USER};
+use crate::fleet::{self, Deployment, Fleet, Profile, counted};
 use crate::operator::deploy::{DeployError, DeploymentFile, restarted};
 use crate::render::OF_CHART;
 use crate::repos::FleetRepo;
@@ -17,6 +22,9 @@ use crate::repos::FleetRepo;
 /// Raises `restart` in the deployment's file, comments stay, and commits that. The containers are restarted as they are: nothing is
 /// made anew or pulled. Like every change it may come in waves, and waits for windows and holds (docs/gates.md). Charts aren't
 /// restarted.
+///
+/// With --wait it pushes the commit, where the fleet is hosted, waits until each of the devices says that it has done it, and ends
+/// with 1 and the names of those that haven't when the time is over.
 ///
 ///   wfm-git-publisher deployment restart hello -m "it leaks"
 #[derive(Debug, clap::Args)]
@@ -33,7 +41,7 @@ pub(super) struct DeploymentArgs {
 ///
 /// Like `deployment restart`, by an override of the deployment that means this device and says a higher number; what else it gets
 /// there stays as it is. A site may let the fleet restart nothing (`remote: {restart: false}` in its device.yaml): then `status`
-/// says so, and it is done once the site lets it.
+/// says so, and it is done once the site lets it. With --wait it waits like `deployment restart`.
 ///
 ///   wfm-git-publisher device restart press-01 hello -m "the scanner was exchanged"
 #[derive(Debug, clap::Args)]
@@ -54,6 +62,10 @@ struct SaidArgs {
     /// Why, for whoever reads the history
     #[arg(short = 'm', long, value_name = "TEXT", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     reason: String,
+
+    /// Wait until it is done, for so long at most, like 2m; for 10m where no time is said
+    #[arg(long, value_name = "TIME", num_args = 0..=1, require_equals = true, default_missing_value = "10m", value_parser = wait::time)]
+    wait: Option<Duration>,
 
     #[command(flatten)]
     output: OutputArgs,
@@ -81,7 +93,14 @@ fn run(place: &Place, id: &DeploymentName, device: Option<&DeviceId>, args: &Sai
         return Err(failure.problems(&reading.problems));
     };
     check(fleet, deployment, device)?;
-    let number = deployment.highest_restart() + 1;
+    let asked = Asked { place, fleet, deployment, device };
+    // Devices that can't be heard now may be restarted all the same.
+    let known = asked.done(true);
+    if args.wait.is_some() && matches!(known, Ok(None)) {
+        return Err(wait::nowhere());
+    }
+    let done = known.ok().flatten().map_or(0, |known| known.highest(id));
+    let number = deployment.highest_restart().max(done) + 1;
     let old = file.committed.as_deref().unwrap_or_default();
     let edited = restarted(old, device, number)
         .filter(|_| number <= MAX_SERIAL)
@@ -89,10 +108,21 @@ fn run(place: &Place, id: &DeploymentName, device: Option<&DeviceId>, args: &Sai
     let whose = device.map(|device| format!("{device}: ")).unwrap_or_default();
     file.write(head, &edited, &format!("{whose}restart {id} ({number})\n\n{}", text::line(&args.reason)))?;
     let on = device.map_or_else(|| "each of its devices".to_owned(), ToString::to_string);
-    let next = place.next_push()?;
-    let said = format!("{id} is to be restarted once on {on}: {number} ({})\n{next}", file.file);
-    args.output.print(&said, || json!({ "deployment": id, "device": device, "file": file.file, "restart": number }));
-    Ok(0)
+    let said = format!("{id} is to be restarted once on {on}: {number} ({})", file.file);
+    let mut json = json!({ "deployment": id, "device": device, "file": file.file, "restart": number });
+    let Some(time) = args.wait else {
+        args.output.print(&format!("{said}\n{}", place.next_push()?), || json);
+        return Ok(0);
+    };
+    place.push()?;
+    eprintln!("note: {said}; waiting until that is done");
+    let Done { done, left } = asked.wait(number, time)?;
+    json["done"] = json!(done);
+    json["left"] = json!(left);
+    let all = counted(done.len() + left.len());
+    let rest = left.iter().map(|one| format!("{}: {}\n", one.device, text::line(&one.why))).collect::<String>();
+    args.output.print(&format!("restart {number} of {id} is done on {} of {all}\n{rest}", done.len()), || json);
+    Ok(if left.is_empty() { 0 } else { USER })
 }
 
 /// Whether there is something that can be restarted.

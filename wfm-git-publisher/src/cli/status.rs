@@ -127,6 +127,12 @@ impl Asked<'_> {
         self.see_since(place, None)
     }
 
+    /// The same without a word about which commit that is.
+    pub(super) fn see_unnoted(&self, place: &Place) -> Result<Seen, Failure> {
+        let commit = place.published_source()?.resolve(self.rev)?;
+        self.see_since(place, Some(commit))
+    }
+
     /// The same, where what is shown of this commit was noted before.
     fn see_since(&self, place: &Place, noted: Option<CommitId>) -> Result<Seen, Failure> {
         let source = place.published_source()?;

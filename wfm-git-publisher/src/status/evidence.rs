@@ -13,7 +13,7 @@ use repo_model::{DeploymentId, DeploymentName, DeviceId, KeyText};
 use serde::{Deserialize, Serialize};
 
 use super::health::{self, Health};
-use super::{DeploymentRow, DeviceStatus, Membership, SiteStatus, UNREADABLE};
+use super::{DeploymentRow, DeviceStatus, Membership, Restarts, SiteStatus, UNREADABLE};
 use crate::fleet::talks_again;
 use crate::publish::doubt;
 use crate::repos::{Checked, DeviceRepo, DeviceRepoError, Home, Reports, Rosters, Tip};
@@ -49,6 +49,7 @@ struct Row {
     actual: Option<String>,
     state: Option<String>,
     reason: Option<String>,
+    restarts: Option<Restarts>,
     /// When the newest of these was said.
     time: Option<i64>,
 }
@@ -103,6 +104,7 @@ impl Evidence {
             reported: status.map_or(&none, |status| &status.report.deployments),
             status_time: status.map(|status| status.time),
             running: heartbeat.map(|heartbeat| &heartbeat.state.deployments),
+            answers: heartbeat.is_some_and(|heartbeat| heartbeat.state.asked.is_some()),
             heartbeat_time: heartbeat.map(|heartbeat| heartbeat.state.time.as_second()),
             names,
         };
@@ -197,6 +199,7 @@ impl Row {
             actual: self.actual,
             state: self.state,
             reason: self.reason,
+            restarts: self.restarts,
             age: self.time.map(|time| age(time, now)),
         }
     }
@@ -226,6 +229,8 @@ struct Rows<'a> {
     reported: &'a BTreeMap<DeploymentId, DeploymentStatus>,
     status_time: Option<i64>,
     running: Option<&'a BTreeMap<DeploymentId, CurrentDeployment>>,
+    /// Whether its syncer tells what it has done of what the fleet asks for.
+    answers: bool,
     heartbeat_time: Option<i64>,
     /// Names of deployments that the tip has no more.
     names: &'a BTreeMap<DeploymentId, DeploymentName>,
@@ -254,8 +259,22 @@ impl Rows<'_> {
             actual,
             state: reported.map(|status| status.status.state.to_string()),
             reason: self.reason(id, reported),
+            restarts: self.restarts(id),
             time: observed.and(self.heartbeat_time).or(self.status_time.filter(|_| reported.is_some())),
         }
+    }
+
+    /// `None` where nothing is asked for and nothing was done.
+    fn restarts(&self, id: DeploymentId) -> Option<Restarts> {
+        let envelope = self.tip.and_then(|tip| tip.desired.envelope.deployments.get(&id));
+        let asked = envelope.map_or(0, |envelope| envelope.policy.restart);
+        let said = self.running.and_then(|running| running.get(&id)).map(|running| &running.components);
+        let highest = said.into_iter().flat_map(BTreeMap::values).map(|one| one.restart).max().unwrap_or(0);
+        let document = self.tip.and_then(|tip| tip.desired.deployments.get(&id));
+        let wanted = document.into_iter().flat_map(|document| &document.deployment.components);
+        let each = wanted.map(|one| said.and_then(|said| said.get(&one.name)).map_or(0, |one| one.restart));
+        let done = (self.answers || highest > 0).then(|| each.min().unwrap_or(highest));
+        (asked > 0 || highest > 0).then_some(Restarts { asked, done, highest })
     }
 
     /// What operators called a deployment that the tip has no more; Margo's id if nobody knows.

@@ -21,6 +21,7 @@ use crate::device_history::tells;
 use crate::host::{DEVICE, Login, Site, Stream, printed};
 use crate::hosted::hosted;
 use crate::reports::Reporter;
+use crate::restarts;
 use crate::rollouts;
 use crate::support::{Lab, Ran, SECOND};
 use crate::terminal::quoted;
@@ -138,6 +139,8 @@ fn a_clone_elsewhere_asks_its_host_and_prints_what_is_printed_beside_the_home() 
         &["device", "answers", DEVICE, "7"],
         &["device", "answers", "press-99"],
         &["deployment", "show", "hello", "--output", "json"],
+        &["deployment", "show", "hello", DEVICE],
+        &["deployment", "show", "hello", "press-99"],
         &["rollout", "list"],
         &["rollout", "show", "12"],
         &["rollout", "show", "12", "--watch"],
@@ -159,6 +162,28 @@ fn a_clone_elsewhere_asks_its_host_and_prints_what_is_printed_beside_the_home() 
         let notes = ran.err.strip_prefix(&asked).unwrap_or_else(|| panic!("{args:?}: {}", ran.err));
         assert_eq!(without_progress(notes), without_progress(&beside.err), "{args:?}");
     }
+}
+
+#[test]
+fn a_restart_from_a_clone_has_a_number_above_what_the_host_knows_and_needs_no_host() {
+    let mut there = Elsewhere::new().logged_in();
+    restarts::says(&there.site.lab, DEVICE, Some(0), 5);
+    let restart = |there: &Elsewhere, more: &[&str]| {
+        let restart = ["device", "restart", DEVICE, "hello", "-m", "it leaks", "--output", "json"];
+        let ran = there.run(&[&restart, more].concat());
+        (ran.code.unwrap(), serde_json::from_str::<Value>(&ran.out).unwrap_or_default(), ran.err)
+    };
+    let (code, said, _) = restart(&there, &[]);
+    assert_eq!((code, &said["restart"]), (0, &json!(6)));
+    let (code, said, notes) = restart(&there, &["--wait=0s"]);
+    assert_eq!((code, &said["restart"], &said["done"]), (1, &json!(7), &json!([])), "{notes}");
+    assert_eq!(said["left"], json!([{"device": DEVICE, "why": "not published for it"}]));
+    assert!(notes.contains("note: done on 0 of 1 device\n"), "{notes}");
+    let pushed = git::tip(&there.site.lab.home.hosted_fleet(), "main");
+    assert_eq!(pushed.unwrap(), git::git(&there.clone, &["rev-parse", "HEAD"]), "whoever waits has it pushed");
+    there.site.kill();
+    let (code, said, _) = restart(&there, &[]);
+    assert_eq!((code, &said["restart"]), (0, &json!(8)), "by the file alone");
 }
 
 #[test]

@@ -194,7 +194,16 @@ fn each_code_in_the_documentation_is_that_of_a_real_run() {
         ("deployment show", "it can be shown, whatever it shows", &|| {
             code(&unfound(), &["deployment", "show", "hello"])
         }),
-        ("deployment show", "the deployment isn't in the fleet", &|| code(&good(), &["deployment", "show", "other"])),
+        ("deployment show", "the deployment isn't in the fleet, or a device that was asked for isn't", &|| {
+            let device = code(&good(), &["deployment", "show", "hello", "press-99"]);
+            device.min(code(&good(), &["deployment", "show", "other"]))
+        }),
+        ("deployment restart", "it is committed", &|| code(&good(), &["deployment", "restart", "hello", "-m", "why"])),
+        (
+            "deployment restart",
+            "with `--wait`: a device hasn't done it when the time is over, or never says so",
+            &|| code(&good(), &["deployment", "restart", "hello", "-m", "why", "--wait=0s"]),
+        ),
         ("rollout list", "it can be shown, whatever it shows", &|| code(&good(), &["rollout", "list"])),
         ("rollout show", "it can be shown, whatever it shows", &|| code(&stopped(), &["rollout", "show", "12"])),
         ("rollout show", "it stopped, and is watched", &|| code(&stopped(), &["rollout", "show", "12", "--watch"])),

@@ -1,8 +1,12 @@
 //! Restarts that the fleet asks for, on all devices of a deployment or on some of them.
 
+use std::thread;
+
 use repo_testkit::git::git;
 use serde_json::{Value, json};
 
+use crate::reports::Reporter;
+use crate::rollouts;
 use crate::support::Lab;
 
 const FILE: &str = "deployments/hello.yaml";
@@ -114,4 +118,99 @@ fn what_can_not_be_restarted_is_told_and_nothing_is_written() {
     let said = lab.run(&["validate"]);
     let said = said.out + &said.err;
     assert!(said.contains("app.yaml:3:52: ") && said.contains("is for compose applications"), "{said}");
+}
+
+/// A heartbeat that says that this restart is done; `asked` as a syncer since 0.3 says it.
+pub(crate) fn says(lab: &Lab, device: &str, asked: Option<u64>, restart: u64) {
+    let reporter = Reporter { lab, device };
+    let hello = json!({"state": "installed", "health": "healthy", "drift": "none", "attempts": 0, "restart": restart});
+    let deployments = json!({ reporter.deployment(): {"components": {"hello": hello}} });
+    let mut state =
+        json!({"layout": 1, "time": "2026-01-01T00:00:00Z", "serial": 1, "deployments": deployments, "asked": asked});
+    state.as_object_mut().unwrap().retain(|_, value| !value.is_null());
+    reporter.commit("heartbeat", device, &[("current-state.json", state.to_string())], &reporter.trailers("heartbeat"));
+}
+
+/// Two devices with the deployment, and as many rows of it.
+fn presses() -> Lab {
+    let lab = Lab::with(&["press-01", "press-02"]);
+    lab.edit(FILE, "site: graz", "");
+    lab.commit();
+    lab.publish_all();
+    lab
+}
+
+fn restarted(lab: &Lab, args: &[&str]) -> Value {
+    let ran = lab.run(&[args, &["-m", "it leaks", "--output", "json"]].concat());
+    serde_json::from_str(&ran.out).unwrap_or_else(|_| panic!("{args:?}: {}", ran.err))
+}
+
+#[test]
+fn a_number_that_was_taken_back_is_not_used_again() {
+    let lab = presses();
+    says(&lab, "press-01", Some(0), 5);
+    let shown = lab.run(&["deployment", "show", "hello", "press-01", "--output", "json"]).good();
+    let shown: Value = serde_json::from_str(&shown).unwrap();
+    let devices = shown["devices"].as_array().unwrap();
+    assert_eq!((devices.len(), &devices[0]["row"]["restarts"]), (1, &json!({"asked": 0, "done": 5, "highest": 5})));
+    assert_eq!(restarted(&lab, &["device", "restart", "press-02", "hello"])["restart"], 1, "it has done none");
+    lab.publish_all();
+    assert_eq!(restarted(&lab, &["deployment", "restart", "hello"])["restart"], 6);
+    lab.publish_all();
+    // What was published and taken back since may be under way.
+    lab.edit(FILE, "restart: 6\n", "");
+    lab.commit();
+    assert_eq!(restarted(&lab, &["device", "restart", "press-01", "hello"])["restart"], 7);
+    lab.publish_all();
+    says(&lab, "press-01", Some(0), 7);
+    let shown = lab.run(&["deployment", "show", "hello"]).good();
+    assert!(shown.contains("\nRestart: done on 1 of 2 devices\n"), "{shown}");
+}
+
+#[test]
+fn a_device_that_lies_about_its_number_breaks_nothing() {
+    let lab = presses();
+    says(&lab, "press-02", Some(0), u64::MAX);
+    let said = lab.run(&["deployment", "restart", "hello", "-m", "it leaks"]);
+    assert!(said.out.contains("once on each of its devices: 1 ("), "{}{}", said.out, said.err);
+    let warning = "warning: press-02 says that it has done restart 18446744073709551615 of hello; that isn't counted\n";
+    assert!(said.err.contains(warning), "{}", said.err);
+    // The most that a lie can bring, and after it nothing more.
+    says(&lab, "press-02", Some(0), (1 << 32) - 1);
+    assert_eq!(restarted(&lab, &["deployment", "restart", "hello"])["restart"], 1_u64 << 32);
+    says(&lab, "press-02", Some(0), 1 << 33);
+    assert_eq!(restarted(&lab, &["deployment", "restart", "hello"])["restart"], (1_u64 << 32) + 1);
+    lab.run(&["validate"]).good();
+}
+
+#[test]
+fn whoever_waits_hears_who_has_not_done_it_and_why() {
+    let lab = presses();
+    // Nothing is published meanwhile.
+    let all = ["deployment", "restart", "hello", "--wait=0s"];
+    let left = |said: &Value| {
+        let left = said["left"].as_array().unwrap().clone();
+        left.into_iter().map(|one| one["why"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(left(&restarted(&lab, &all)), ["not published for it", "not published for it"]);
+    // One has done it already by its own word, and one is of a version that never says so.
+    thread::scope(|scope| {
+        let begun = git(&lab.fleet, &["rev-parse", "HEAD"]);
+        let waits = scope.spawn(|| restarted(&lab, &["deployment", "restart", "hello", "--wait=4m"]));
+        while git(&lab.fleet, &["rev-parse", "HEAD"]) == begun {
+            thread::sleep(std::time::Duration::from_millis(50));
+        }
+        lab.publish_all();
+        says(&lab, "press-01", Some(0), 2);
+        says(&lab, "press-02", None, 0);
+        let said = waits.join().unwrap();
+        assert_eq!((&said["restart"], &said["done"]), (&json!(2), &json!(["press-01"])), "{said}");
+        assert_eq!(left(&said), ["doesn't say that it restarts anything; device-syncer does since version 0.3"]);
+    });
+    // What a rollout may hold back is told with it.
+    rollouts::remember(&lab.home, 12, wfm_git_publisher::rollout::Phase::Running, &["press-01", "press-02"]);
+    assert_eq!(
+        left(&restarted(&lab, &["device", "restart", "press-01", "hello", "--wait=0s"])),
+        ["not published for it; rollout 12 is open"]
+    );
 }
