@@ -12,7 +12,7 @@ use serde::Serialize;
 use super::show::{action_text, age, from_fleet_text, json};
 use super::status::from_fleet;
 use super::{OutputArgs, must_be, plan};
-use crate::config::{Home, Said, Settings};
+use crate::config::{FleetKey, Home, Said, Settings};
 use crate::decision::device_state::DeviceState;
 use crate::decision::failure::Failure;
 use crate::decision::gates::Gates;
@@ -82,7 +82,7 @@ struct Known {
     report: Report,
     /// The operator's id of the deployment.
     name: String,
-    from_fleet: BTreeMap<&'static str, Said>,
+    from_fleet: BTreeMap<FleetKey, Said>,
     now: Timestamp,
 }
 
@@ -110,7 +110,7 @@ struct Explained {
     approval: Option<String>,
     /// What the fleet says of the site's policy where that hands it over, by the keys of that.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    from_fleet: BTreeMap<&'static str, Said>,
+    from_fleet: BTreeMap<FleetKey, Said>,
     components: Vec<Part>,
 }
 

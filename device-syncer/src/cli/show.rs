@@ -10,7 +10,7 @@ use repo_model::report::{Condition, ConditionType, Drift, Health, SeenList};
 use repo_model::{DeviceId, sort_few, text};
 use serde::Serialize;
 
-use crate::config::Said;
+use crate::config::{FleetKey, Said};
 use crate::decision::conditions;
 use crate::decision::device_state::{Accepted, DeviceState};
 use crate::decision::failure::Failure;
@@ -186,7 +186,7 @@ pub(super) struct StatusOut {
     holds: Vec<Hold>,
     /// What the fleet says of the site's policy where that hands it over, by the keys of that.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    from_fleet: BTreeMap<&'static str, Said>,
+    from_fleet: BTreeMap<FleetKey, Said>,
     conditions: Vec<Condition>,
     /// The site's list that counts, if its persons say anything from elsewhere.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -283,8 +283,9 @@ impl StatusOut {
         lines.extend(troubles.map(|(what, text)| (what.to_owned(), text::cell(&text))));
         let holds: Vec<_> = self.holds.iter().map(Hold::message).collect();
         lines.extend((!holds.is_empty()).then(|| ("hold".to_owned(), text::cell(&holds.join("; ")))));
-        let said =
-            |(key, said): (&&str, &Said)| (format!("policy.{key} from the fleet"), text::cell(&said.to_string()));
+        let said = |(key, said): (&FleetKey, &Said)| {
+            (format!("{} from the fleet", key.place()), text::cell(&said.to_string()))
+        };
         lines.extend(self.from_fleet.iter().map(said));
         for one in &self.conditions {
             lines.insert(
@@ -312,7 +313,7 @@ impl StatusOut {
     }
 
     /// The same, with what comes from the fleet of the site's policy.
-    pub(super) fn with_fleet(self, from_fleet: BTreeMap<&'static str, Said>) -> Self {
+    pub(super) fn with_fleet(self, from_fleet: BTreeMap<FleetKey, Said>) -> Self {
         Self { from_fleet, ..self }
     }
 
@@ -359,8 +360,9 @@ fn hold_text(hold: &Hold, now: Timestamp) -> String {
 }
 
 /// What comes from the fleet of the site's policy, a line each.
-pub(super) fn from_fleet_text(all: &BTreeMap<&'static str, Said>) -> String {
-    let line = |(key, said): (&&str, &Said)| text::cell(&format!("policy.{key} comes from the fleet: {said}")) + "\n";
+pub(super) fn from_fleet_text(all: &BTreeMap<FleetKey, Said>) -> String {
+    let line =
+        |(key, said): (&FleetKey, &Said)| text::cell(&format!("{} comes from the fleet: {said}", key.place())) + "\n";
     all.iter().map(line).collect()
 }
 

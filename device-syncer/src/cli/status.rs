@@ -11,7 +11,7 @@ use repo_model::{error_chain, text};
 
 use super::{OutputArgs, must_be, show, watch};
 use crate::config::from_fleet::shown;
-use crate::config::{Home, Said, Settings};
+use crate::config::{FleetKey, Home, Said, Settings};
 use crate::decision::drift;
 use crate::decision::observation::Observation;
 use crate::error::CliError;
@@ -67,9 +67,9 @@ pub(super) fn read(home: &Home) -> (show::StatusOut, Option<String>) {
 }
 
 /// What comes from the fleet of the site's policy, by the state that was accepted.
-pub(super) fn from_fleet(settings: Option<&Settings>, desired: Option<&Desired>) -> BTreeMap<&'static str, Said> {
+pub(super) fn from_fleet(settings: Option<&Settings>, desired: Option<&Desired>) -> BTreeMap<FleetKey, Said> {
     let said = desired.map(|desired| &desired.envelope.policy.site);
-    let all = settings.zip(said).map(|(settings, said)| shown(&settings.from_fleet, &settings.policy, said));
+    let all = settings.zip(said).map(|(settings, said)| shown(settings, said));
     all.unwrap_or_default()
 }
 

@@ -1,34 +1,40 @@
 //! What a site hands over of its policy to the fleet (`fromFleet` of `device.yaml`), and what comes of that.
 //!
 //! Nothing is handed over that isn't named, and nothing can be that makes the fleet root here without a bound of the site's: what a
-//! stolen key says of any other key counts for nothing.
+//! stolen key says of any other key counts for nothing. Of registries it may say where mirrors are: what comes from there is held
+//! against the digest, and the site's passwords, authorities and tags' meanings are none of its business.
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use repo_artifacts::{Mirror, Mirrors};
+use repo_model::envelope::{MAX_MIRROR_NAME, MAX_MIRRORED, MAX_MIRRORS};
 use repo_model::{IntoMap, IntoSet};
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use super::Settings;
+use super::host::{Registries, mirrors};
 use super::invalid::InvalidValue;
 use super::policy::{PortPolicy, SitePolicy};
 
-/// A key of `policy` that a site may hand over.
+/// A key of `policy` that a site may hand over; `registries` is of `device.yaml` itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum FleetKey {
-    Ports,
-    External,
     Capabilities,
     Devices,
+    External,
+    Ports,
+    Registries,
 }
 
 /// What the fleet says of what is handed over, as it is written there.
 pub type FromFleet = BTreeMap<FleetKey, Value>;
 
 impl FleetKey {
-    const ALL: [Self; 4] = [Self::Ports, Self::External, Self::Capabilities, Self::Devices];
+    const ALL: [Self; 5] = [Self::Ports, Self::External, Self::Capabilities, Self::Devices, Self::Registries];
 
     /// As it is written in `device.yaml` and by the fleet.
     pub fn name(self) -> &'static str {
@@ -37,17 +43,30 @@ impl FleetKey {
             Self::External => "external",
             Self::Capabilities => "capabilities",
             Self::Devices => "devices",
+            Self::Registries => "registries",
         }
     }
 
-    /// What a policy says of it.
-    fn of(self, policy: &SitePolicy) -> Value {
-        match (self, &policy.ports) {
+    /// Where the site itself says it in `device.yaml`.
+    pub fn place(self) -> String {
+        let section = if self == Self::Registries { "" } else { "policy." };
+        format!("{section}{}", self.name())
+    }
+
+    /// What counts of what the fleet says of it, beside the site's own.
+    fn counts(self, policy: &SitePolicy, registries: &Registries, said: &Value) -> Value {
+        let counts = policy.with_fleet(&BTreeMap::from([(self, said.clone())]));
+        match (self, &counts.ports) {
             (Self::Ports, PortPolicy::Any) => "any".into(),
             (Self::Ports, PortPolicy::Ranges(ranges)) => json!(ranges),
-            (Self::External, _) => json!(policy.external),
-            (Self::Capabilities, _) => json!(policy.capabilities),
-            (Self::Devices, _) => json!(policy.devices),
+            (Self::External, _) => json!(counts.external),
+            (Self::Capabilities, _) => json!(counts.capabilities),
+            (Self::Devices, _) => json!(counts.devices),
+            (Self::Registries, _) => {
+                let texts = |all: Vec<Mirror>| all.iter().map(ToString::to_string).collect::<Vec<_>>();
+                let of = registries.counting(policy, said).into_iter().map(|(host, all)| (host, texts(all)));
+                json!({"mirrors": of.into_map()})
+            }
         }
     }
 
@@ -60,13 +79,17 @@ impl FleetKey {
         match self {
             Self::Capabilities => !policy.capabilities.is_empty(),
             Self::Devices => !policy.devices.is_empty(),
-            Self::Ports | Self::External => true,
+            Self::Ports | Self::External | Self::Registries => true,
         }
     }
 }
 
-/// Reads `fromFleet`, beside the policy that bounds it.
-pub(super) fn read(names: &[String], policy: &SitePolicy) -> Result<BTreeSet<FleetKey>, InvalidValue> {
+/// Reads `fromFleet`, beside the site's own words that bound it.
+pub(super) fn read(
+    names: &[String],
+    policy: &SitePolicy,
+    registries: &Registries,
+) -> Result<BTreeSet<FleetKey>, InvalidValue> {
     let mut handed = BTreeSet::new();
     for name in names {
         let key = FleetKey::ALL.into_iter().find(|key| key.name() == name).ok_or_else(|| unknown(name))?;
@@ -75,6 +98,11 @@ pub(super) fn read(names: &[String], policy: &SitePolicy) -> Result<BTreeSet<Fle
                 "`{name}` needs a bound: who may say `{name}` without one is root on this machine; write the most that the \
                  fleet may say into `policy.{name}`"
             );
+            return Err(InvalidValue::at("fromFleet", problem));
+        }
+        if key == FleetKey::Registries && registries.mirrors.only {
+            let problem = "`registries` can't be handed over beside `registries.mirrorsOnly`, by which a mirror is believed \
+                for what a tag means: leave one of them out";
             return Err(InvalidValue::at("fromFleet", problem));
         }
         handed.insert(key);
@@ -103,6 +131,7 @@ pub fn counting(handed: &BTreeSet<FleetKey>, said: &BTreeMap<String, Value>) -> 
             FleetKey::External | FleetKey::Capabilities | FleetKey::Devices => {
                 parse::<BTreeSet<String>>(value).is_some()
             }
+            FleetKey::Registries => mirrors_said(value).is_some(),
         };
         is_readable.then(|| (*key, value.clone()))
     };
@@ -123,23 +152,68 @@ impl std::fmt::Display for Said {
     }
 }
 
-/// What the fleet says of keys that a site hands over, by their names.
-pub fn shown(
-    handed: &BTreeSet<FleetKey>,
-    policy: &SitePolicy,
-    said: &BTreeMap<String, Value>,
-) -> BTreeMap<&'static str, Said> {
-    let from_fleet = counting(handed, said);
-    let counts = policy.with_fleet(&from_fleet);
-    let one = |(key, said): (&FleetKey, &Value)| (key.name(), Said { said: said.clone(), counts: key.of(&counts) });
-    from_fleet.iter().map(one).into_map()
+/// What the fleet says of keys that a site hands over.
+pub fn shown(settings: &Settings, said: &BTreeMap<String, Value>) -> BTreeMap<FleetKey, Said> {
+    let Settings { from_fleet, policy, registries, .. } = settings;
+    let one = |(key, said): (FleetKey, Value)| {
+        let counts = key.counts(policy, registries, &said);
+        (key, Said { said, counts })
+    };
+    counting(from_fleet, said).into_iter().map(one).into_map()
+}
+
+/// The mirrors that a fleet names, if that can be read: nothing else that it says of registries is.
+fn mirrors_said(said: &Value) -> Option<BTreeMap<String, Vec<Mirror>>> {
+    let said: BTreeMap<String, Vec<String>> = parse(said.get("mirrors")?)?;
+    let is_within = |(registry, all): (&String, &Vec<String>)| {
+        all.len() <= MAX_MIRRORS && all.iter().chain([registry]).all(|name| name.len() <= MAX_MIRROR_NAME)
+    };
+    let is_read = said.len() <= MAX_MIRRORED && said.iter().all(is_within);
+    mirrors(said, false).ok().filter(|_| is_read).map(|all| all.of)
 }
 
 fn parse<T: DeserializeOwned>(value: &Value) -> Option<T> {
     serde_json::from_value(value.clone()).ok()
 }
 
+impl Settings {
+    /// The mirrors of registries: the site's, and what counts of what the fleet says.
+    pub fn mirrors(&self, from_fleet: &FromFleet) -> Mirrors {
+        let mut mirrors = self.registries.mirrors.clone();
+        if let Some(said) = from_fleet.get(&FleetKey::Registries) {
+            mirrors.of.extend(self.registries.counting(&self.policy, said));
+        }
+        mirrors
+    }
+}
+
+impl Registries {
+    /// What counts of the mirrors that the fleet names: those of registries of which the site names none itself, which are asked
+    /// with TLS unless they are on this machine, and where the site lets images, archives and charts come from. Else what
+    /// a stolen key locks would come from anywhere under a name that the site admits.
+    fn counting(&self, policy: &SitePolicy, said: &Value) -> BTreeMap<String, Vec<Mirror>> {
+        let counts = |one: &Mirror| {
+            let has_tls = one.is_loopback() || !self.plain_http.iter().any(|host| host == one.host());
+            has_tls && policy.admits_all_below(&one.to_string())
+        };
+        let of_registry = |(registry, mirrors): (String, Vec<Mirror>)| {
+            let counting: Vec<_> = mirrors.into_iter().filter(counts).collect();
+            (!counting.is_empty() && !self.mirrors.of.contains_key(&registry)).then_some((registry, counting))
+        };
+        mirrors_said(said).unwrap_or_default().into_iter().filter_map(of_registry).into_map()
+    }
+}
+
 impl SitePolicy {
+    /// Whether the site lets whatever is below a place, `host[:port]` and a path, come from there.
+    fn admits_all_below(&self, place: &str) -> bool {
+        let all = [(&self.images, ""), (&self.archives, "oci://"), (&self.charts, "oci://")];
+        all.into_iter().all(|(patterns, scheme)| {
+            let name = format!("{scheme}{place}/");
+            patterns.as_ref().is_none_or(|patterns| patterns.iter().any(|one| one.means_all_below(&name)))
+        })
+    }
+
     /// The policy with what the fleet says of it; where the site says something of the same key, that is the most that counts.
     pub fn with_fleet(&self, from_fleet: &FromFleet) -> Self {
         let mut policy = self.clone();
@@ -156,6 +230,7 @@ impl SitePolicy {
                     let is_within = |one: &String| self.devices.iter().any(|bound| covers(bound, one));
                     policy.devices = names().into_iter().filter(is_within).collect();
                 }
+                FleetKey::Registries => {}
             }
         }
         policy
@@ -196,6 +271,7 @@ fn covers(site: &str, fleet: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use super::super::Home;
     use super::*;
 
     fn site(policy: Value) -> SitePolicy {
@@ -205,8 +281,26 @@ mod tests {
     fn merged(policy: Value, handed: &[&str], said: Value) -> SitePolicy {
         let policy = site(policy);
         let names: Vec<_> = handed.iter().map(|name| (*name).to_owned()).collect();
-        let handed = read(&names, &policy).unwrap();
+        let handed = read(&names, &policy, &Registries::default()).unwrap();
         policy.with_fleet(&counting(&handed, &serde_json::from_value(said).unwrap()))
+    }
+
+    fn read_beside(name: &str, policy: &SitePolicy) -> Result<BTreeSet<FleetKey>, InvalidValue> {
+        read(&[name.to_owned()], policy, &Registries::default())
+    }
+
+    /// The mirrors that count where a site hands them over and says this besides.
+    fn mirrors_counting(site: &str, said: Value) -> Value {
+        let settings = Settings::parse(&format!("fromFleet: [registries]\n{site}"), &Home::new("/x")).unwrap();
+        let said = BTreeMap::from([("registries".to_owned(), said)]);
+        let mirrors = settings.mirrors(&counting(&settings.from_fleet, &said));
+        let shown = shown(&settings, &said).remove(&FleetKey::Registries).map(|said| said.counts);
+        let texts = |all: &Vec<Mirror>| all.iter().map(ToString::to_string).collect::<Vec<_>>();
+        let all: BTreeMap<_, _> = mirrors.of.iter().map(|(of, all)| (of.clone(), texts(all))).collect();
+        let own = settings.registries.mirrors.of;
+        let of_fleet: BTreeMap<_, _> = all.iter().filter(|(of, _)| !own.contains_key(*of)).collect();
+        assert_eq!(shown.unwrap_or(json!({"mirrors": {}})), json!({"mirrors": of_fleet}), "what counts is shown");
+        json!(all)
     }
 
     #[test]
@@ -258,7 +352,9 @@ mod tests {
 
     #[test]
     fn what_would_make_the_fleet_root_needs_a_bound_or_is_refused() {
-        let refused = |name: &str, policy: Value| read(&[name.to_owned()], &site(policy)).unwrap_err().problem;
+        let refused = |name: &str, policy: Value| read_beside(name, &site(policy)).unwrap_err().problem;
+        let all = ["ports", "external", "registries"];
+        assert!(all.into_iter().all(|name| read_beside(name, &site(json!({}))).is_ok()));
         for name in ["privileged", "hostNamespaces", "hostPaths"] {
             assert!(refused(name, json!({})).contains("root on this machine: write it into `policy` yourself"));
         }
@@ -270,5 +366,82 @@ mod tests {
         }
         assert!(refused("gates", json!({})).contains("is none of `ports`, `external`, `capabilities`, `devices`"));
         assert!(refused("*", json!({})).contains("is none of"));
+    }
+
+    #[test]
+    fn a_stolen_key_may_name_mirrors_of_registries_of_which_the_site_names_none_and_nothing_else_of_them() {
+        let said = json!({
+            "mirrors": {"docker.io": ["m.plant.local:5000/vendor", "evil.example"], "r.example": ["evil.example"]},
+            "plainHttp": ["evil.example"], "accounts": {"evil.example": {"user": "a", "password": "b"}}, "mirrorsOnly": true,
+        });
+        let both = json!({"docker.io": ["m.plant.local:5000/vendor", "evil.example"], "r.example": ["evil.example"]});
+        assert_eq!(mirrors_counting("", said.clone()), both);
+        let own = "registries: {mirrors: {r.example: [own.plant.local]}}\n";
+        let expected =
+            json!({"docker.io": ["m.plant.local:5000/vendor", "evil.example"], "r.example": ["own.plant.local"]});
+        assert_eq!(mirrors_counting(own, said.clone()), expected, "the site has the last word");
+        let settings = Settings::parse(own, &Home::new("/x")).unwrap();
+        let said = BTreeMap::from([("registries".to_owned(), said)]);
+        assert_eq!(
+            settings.mirrors(&counting(&settings.from_fleet, &said)),
+            settings.registries.mirrors,
+            "nothing is handed over"
+        );
+    }
+
+    #[test]
+    fn a_mirror_of_the_fleets_counts_with_tls_or_on_this_machine_and_where_the_site_lets_things_come_from() {
+        let said = |mirror: &str| json!({"mirrors": {"r.example": [mirror, "127.0.0.1:5000"]}});
+        let clear = "registries: {plainHttp: [\"m.plant.local:5000\", \"127.0.0.1:5000\"]}\n";
+        let this_machine = json!({"r.example": ["127.0.0.1:5000"]});
+        assert_eq!(mirrors_counting(clear, said("m.plant.local:5000/x")), this_machine);
+        assert_eq!(
+            mirrors_counting(clear, said("m.plant.local/x")),
+            json!({"r.example": ["m.plant.local/x", "127.0.0.1:5000"]})
+        );
+        let here = json!({"r.example": ["m.plant.local/x"]});
+        for (policy, counts) in [
+            ("{images: [\"m.plant.local/**\"]}", true),
+            ("{images: [\"r.example/**\", \"m.plant.local/x/**\"]}", true),
+            ("{images: [\"**\"], archives: [\"oci://m.plant.local/x/**\"], charts: [\"oci://m.plant.local**\"]}", true),
+            ("{images: [\"r.example/**\"]}", false),
+            ("{archives: [\"oci://r.example/**\"]}", false),
+            ("{charts: []}", false),
+            ("{images: [\"**\"], archives: [\"m.plant.local/**\"]}", false),
+            ("{images: [\"m.plant.local/x/*\", \"m.plant.local/x/y/**\", \"m.plant.local/x\"]}", false),
+        ] {
+            let policy = format!("policy: {policy}\n");
+            let found = mirrors_counting(&policy, json!({"mirrors": {"r.example": ["m.plant.local/x"]}}));
+            assert_eq!(found, if counts { here.clone() } else { json!({}) }, "{policy}");
+        }
+    }
+
+    #[test]
+    fn mirrors_that_can_not_be_read_or_are_too_many_or_too_long_are_as_if_none_was_named() {
+        let many = |count: usize| (0..count).map(|one| (format!("r{one}.example"), json!(["m.example"]))).into_map();
+        let full = |count: usize| mirrors_counting("", json!({"mirrors": many(count)})).as_object().unwrap().len();
+        assert_eq!((full(MAX_MIRRORED), full(MAX_MIRRORED + 1)), (MAX_MIRRORED, 0));
+        let length = |length: usize| json!(["m".repeat(length)]);
+        let of = |mirrors: Value| mirrors_counting("", json!({"mirrors": {"r.example": mirrors}}));
+        for good in [json!(["a", "b", "c", "d"]), length(MAX_MIRROR_NAME)] {
+            assert_eq!(of(good.clone()), json!({"r.example": good}));
+        }
+        let bad =
+            [json!([]), json!(["a", "b", "c", "d", "e"]), length(MAX_MIRROR_NAME + 1), json!(["oci://a"]), json!("a")];
+        for bad in
+            bad.into_iter().chain([json!([7]), json!(null), json!(["a/../b"]), json!(["user@a"]), json!(["a b"])])
+        {
+            assert_eq!(of(bad.clone()), json!({}), "{bad}");
+        }
+        for bad in [json!({}), json!([]), json!("any"), json!({"mirrors": []}), json!({"mirrors": {"a/b": ["c"]}})] {
+            assert_eq!(mirrors_counting("", bad.clone()), json!({}), "{bad}");
+        }
+    }
+
+    #[test]
+    fn where_the_sites_mirrors_stand_for_registries_the_fleet_names_none() {
+        let text = "fromFleet: [registries]\nregistries: {mirrors: {r.example: [m.example]}, mirrorsOnly: true}\n";
+        let problem = Settings::parse(text, &Home::new("/x")).unwrap_err();
+        assert!(problem.contains("device.yaml:1:1") && problem.contains("`registries.mirrorsOnly`"), "{problem}");
     }
 }

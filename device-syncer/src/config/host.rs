@@ -193,7 +193,7 @@ impl Registries {
 }
 
 /// `registries.mirrors` and `registries.mirrorsOnly`.
-fn mirrors(written: BTreeMap<String, Vec<String>>, only: bool) -> Result<Mirrors, InvalidValue> {
+pub(super) fn mirrors(written: BTreeMap<String, Vec<String>>, only: bool) -> Result<Mirrors, InvalidValue> {
     if only && written.is_empty() {
         let problem = "without `registries.mirrors` it has no meaning: it is said of registries that have mirrors";
         return Err(InvalidValue::at("registries.mirrorsOnly", problem));

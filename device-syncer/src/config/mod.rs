@@ -291,7 +291,7 @@ pub struct Settings {
     pub registries: Registries,
     /// What applications may ask for here (section `policy`).
     pub policy: SitePolicy,
-    /// The keys of it that the fleet may say.
+    /// The keys of it that the fleet may say, and whether it may say mirrors of registries.
     pub from_fleet: BTreeSet<FleetKey>,
     /// What the site lets changes wait for.
     pub gates: SiteGates,
@@ -371,6 +371,7 @@ impl Settings {
         if !(1..=MAX_JOBS).contains(&jobs) {
             return Err(InvalidValue::at("jobs", format!("`{jobs}` is not between 1 and {MAX_JOBS}")));
         }
+        let registries = Registries::make(fragment.registries, home.root())?;
         let docker_env = [("DOCKER_HOST", fragment.docker.host), ("DOCKER_CONFIG", fragment.docker.config)];
         Ok(Self {
             device_files: home.root().join(fragment.device_files.unwrap_or_else(|| "device-files".into())),
@@ -383,8 +384,8 @@ impl Settings {
             resolve_user,
             path: fragment.path.unwrap_or_else(|| PATH.to_owned()),
             host: HostSettings::make(fragment.host, home)?,
-            registries: Registries::make(fragment.registries, home.root())?,
-            from_fleet: from_fleet::read(&fragment.from_fleet, &fragment.policy)?,
+            from_fleet: from_fleet::read(&fragment.from_fleet, &fragment.policy, &registries)?,
+            registries,
             policy: fragment.policy,
             gates: SiteGates::make(fragment.gates, home.root())?,
             remote: fragment.remote,

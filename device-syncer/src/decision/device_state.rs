@@ -364,12 +364,13 @@ impl DeviceState {
         }
     }
 
-    /// Remembers what counts of what the fleet says of the site's policy. Where that is something else than before, what the policy
-    /// denied is tried again.
+    /// Remembers what counts of what the fleet says of the site's policy and of mirrors. Where that is something else than before, what
+    /// the policy denied is tried again, and what a registry had with other bytes.
     pub fn note_policy_of_fleet(&mut self, said: impl Iterator<Item = (String, serde_json::Value)>) {
         let said = said.into_map();
         if self.from_fleet != said {
-            self.failed_inputs.retain(|_, failed| failed.failure.code != ErrorCode::PolicyDenied);
+            let tried_again = [ErrorCode::PolicyDenied, ErrorCode::ArtifactDigestChanged];
+            self.failed_inputs.retain(|_, failed| tried_again.iter().all(|code| failed.failure.code != *code));
             self.from_fleet = said;
         }
     }

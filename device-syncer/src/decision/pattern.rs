@@ -43,6 +43,11 @@ impl Pattern {
         }
         ends.contains(&name.len())
     }
+
+    /// Whether it means every name that begins so.
+    pub fn means_all_below(&self, beginning: &str) -> bool {
+        self.0.ends_with("**") && self.means(beginning)
+    }
 }
 
 /// The ends of what stars may stand for, in order, from each of these on.
@@ -79,6 +84,17 @@ mod tests {
             no.iter().for_each(|name| assert!(!pattern.means(name), "{pattern:?} {name}"));
         }
         assert!(Pattern::try_from(String::new()).is_err());
+    }
+
+    #[test]
+    fn what_ends_in_two_stars_means_whatever_begins_so() {
+        let means = |pattern: &str, name| Pattern::try_from(pattern.to_owned()).unwrap().means_all_below(name);
+        for pattern in ["**", "r.example/**", "r.example/a/**", "*/a/**", "r.example**", "r.example/a/***"] {
+            assert!(means(pattern, "r.example/a/"), "{pattern}");
+        }
+        for pattern in ["*", "r.example/a/*", "r.example/a/", "r.example/a/b**", "r.example/**/*", "**/a", "x/**"] {
+            assert!(!means(pattern, "r.example/a/"), "{pattern}");
+        }
     }
 
     #[test]

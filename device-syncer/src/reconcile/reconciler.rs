@@ -105,6 +105,7 @@ impl Reconciler {
         let at_work = self.jobs.at_work();
         let from_fleet = device.from_fleet(pass.desired.as_deref());
         let is_other_policy = self.runtimes.follow_fleet(from_fleet.clone());
+        self.runtimes.follow_mirrors(&device.settings.mirrors(&from_fleet));
         // While nobody knows what is wanted, what was ignored before still is.
         let ignores = |desired| self.runtimes.ignore_drift(drift::ignored(desired));
         if pass.desired.as_deref().is_some_and(ignores) || is_other_policy {

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use repo_artifacts::Mirrors;
 use repo_model::margo::ProfileType;
 use repo_model::{Digest, IntoSet, error_chain};
 
@@ -135,6 +136,16 @@ impl DeviceRuntimes {
     /// From now on this counts of what the fleet says of the site's policy. Returns whether something else did before.
     pub fn follow_fleet(&self, from_fleet: FromFleet) -> bool {
         self.compose.as_ref().is_some_and(|compose| compose.follow_fleet(from_fleet))
+    }
+
+    /// From now on these are the mirrors of registries.
+    pub fn follow_mirrors(&self, mirrors: &Mirrors) {
+        if let Some(compose) = &self.compose {
+            compose.follow_mirrors(mirrors.clone());
+        }
+        if let Some(helm) = &self.helm {
+            helm.follow_mirrors(mirrors.clone());
+        }
     }
 
     /// From now on this is ignored of charts' drift. Returns whether something else was before.

@@ -7,8 +7,9 @@ use std::thread;
 
 use serde_json::{Value, json};
 
-use crate::docker::{CHECK, Real, docker};
+use crate::docker::{CHECK, Real, client, docker};
 use crate::docker_images::{Image, images, locked_here, lose_containers};
+use crate::from_fleet::say as say_site;
 use crate::world::{App, push, registry};
 
 /// A registry that nobody is at.
@@ -37,8 +38,15 @@ fn lock(real: &Real, name: &str, digest: &str) {
 
 /// Adds mirrors to the settings, in place of those before.
 fn mirrors(real: &Real, of: &str, mirrors: &[&str], only: bool) {
-    real.use_program(&crate::docker::client());
+    real.use_program(&client());
     real.add_mirrors(of, mirrors, only);
+}
+
+/// Adds lines to the settings.
+fn more_settings(real: &Real, more: &str) {
+    let file = real.home().join("device.yaml");
+    let settings = fs::read_to_string(&file).unwrap();
+    fs::write(&file, settings + more).unwrap();
 }
 
 /// What a liar says of everything under a digest that it is asked for.
@@ -205,4 +213,61 @@ fn docker_doctor_asks_each_mirror_for_the_device_and_for_its_engine() {
         assert_eq!(result(&found, &format!("{who}: 127.0.0.1:2, mirror of {AWAY}")), "failed");
         assert!(!found.iter().any(|row| row["check"] == format!("{who}: {AWAY}")), "{found:?}");
     }
+}
+
+#[test]
+fn docker_a_mirror_that_the_fleet_names_counts_once_the_site_hands_that_over_and_until_it_is_taken_back() {
+    let (real, image) = (Real::enrolled(), Image::new("named-by-the-fleet"));
+    let name = named(&image, AWAY);
+    want(&real, AWAY, &name);
+    lock(&real, &name, image.digest(0));
+    let lost = || {
+        lose_containers(&real);
+        image.leave_engine();
+    };
+    let is_unavailable = || {
+        real.once().ended(1);
+        assert!(real.states("greeter")[0].ends_with("artifact-unavailable"), "{:?}", real.states("greeter"));
+        assert_eq!(images(&real), Vec::<String>::new());
+    };
+    real.hand.publish();
+    is_unavailable();
+    say_site(
+        &real,
+        json!({"registries": {"mirrors": {AWAY: ["127.0.0.1:2", registry()]}, "plainHttp": ["a.example"]}}),
+    );
+    is_unavailable();
+    let status = || real.syncer(&["status"]).good().stdout;
+    assert!(!status().contains("from the fleet"), "{}", status());
+
+    more_settings(&real, "fromFleet: [registries]\n");
+    real.once().good();
+    assert_eq!(images(&real), [image.id(0)]);
+    real.assert_idle();
+    let counts = json!({"mirrors": {AWAY: ["127.0.0.1:2", registry()]}});
+    let line = format!("registries comes from the fleet: {counts} of {{");
+    assert!(status().contains(&line), "{line} in {}", status());
+    let all: Value = serde_json::from_str(&real.syncer(&["doctor", "--output", "json"]).stdout).unwrap();
+    for who in ["registry", "engine"] {
+        let check = format!("{who}: {}, mirror of {AWAY}", registry());
+        let row = all["checks"].as_array().unwrap().iter().find(|row| row["check"] == *check);
+        assert_eq!(row.unwrap_or_else(|| panic!("{check} in {all}"))["result"], "ok");
+    }
+
+    lost();
+    mirrors(&real, AWAY, &["127.0.0.1:2"], false);
+    more_settings(&real, "fromFleet: [registries]\n");
+    is_unavailable();
+    let line = "registries comes from the fleet: {\"mirrors\":{}} of {";
+    assert!(status().contains(line), "the site has the last word: {}", status());
+
+    real.use_program(&client());
+    more_settings(&real, "fromFleet: [registries]\n");
+    real.once().good();
+    assert_eq!(images(&real), [image.id(0)]);
+    say_site(&real, json!({}));
+    real.once().good();
+    assert_eq!(images(&real), [image.id(0)], "what runs is none of the mirrors' business");
+    lost();
+    is_unavailable();
 }

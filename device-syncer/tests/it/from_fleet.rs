@@ -5,7 +5,7 @@ use std::process::Stdio;
 use repo_testkit::terminate;
 use serde_json::{Value, json};
 
-use crate::world::{App, World, command, finish, push, until};
+use crate::world::{App, World, command, finish, push, registry, until};
 
 /// An application that asks for a port on every address.
 fn open(world: &World, port: u16) -> App {
@@ -16,10 +16,11 @@ fn open(world: &World, port: u16) -> App {
          environment: {{GREETING: '${{GREETING:-hello}}'}}\n    ports: ['{port}:{port}']\n"
     );
     std::fs::write(directory.join("compose.yaml"), compose).unwrap();
-    push(&directory, &format!("open-{}", world.hand.fleet()), "1.0.0")
+    push(&directory, &format!("open-{port}-{}", world.hand.fleet()), "1.0.0")
 }
 
-fn say(world: &World, site: Value) {
+/// Publishes what the fleet says of the site's policy.
+pub(crate) fn say(world: &World, site: Value) {
     world.hand.forge(|draft| {
         draft.json("envelope.json", |envelope| envelope["policy"]["site"] = site);
         draft.seal_envelope();
@@ -110,6 +111,35 @@ fn what_the_site_takes_back_is_judged_anew_beside_what_runs_and_counts_again_whe
 }
 
 #[test]
+fn a_mirror_that_the_fleet_names_counts_with_the_state_that_says_it_and_without_a_restart() {
+    let (world, away) = (World::running(), "127.0.0.1:1");
+    let wants = |port: u16, greeting: &str, site: Value| {
+        let app = open(&world, port);
+        let app = App { repository: app.repository.replace(&registry(), away), ..app };
+        world.hand.want("greeter", &app, greeting);
+        say(&world, site);
+    };
+    let mirrors = json!({"registries": {"mirrors": {away: [registry()]}}});
+    let settings = |more: &str| world.settings(&format!("poll: 1s\nreport: 1s\npolicy: {{ports: any}}\n{more}"));
+    let is_unavailable =
+        || until("it can't be had", || world.states("greeter") == ["hello pending artifact-unavailable"]);
+    settings("");
+    let child = command(&world.home(), &["run"]).stderr(Stdio::null()).spawn().unwrap();
+    wants(8090, "servus", mirrors.clone());
+    is_unavailable();
+    settings("fromFleet: [registries]\n");
+    until("the mirror has it", || world.greetings() == ["servus"] && world.states("greeter") == ["hello installed"]);
+
+    wants(8091, "moin", json!({}));
+    is_unavailable();
+    assert_eq!(world.greetings(), ["servus"]);
+    say(&world, mirrors);
+    until("the mirror has that, too", || world.greetings() == ["moin"]);
+    terminate(&child);
+    finish(child).good();
+}
+
+#[test]
 fn what_can_not_be_read_of_the_fleets_is_as_if_it_were_not_said() {
     let world = asking();
     world.settings("fromFleet: [ports, external]\n");
@@ -120,7 +150,7 @@ fn what_can_not_be_read_of_the_fleets_is_as_if_it_were_not_said() {
     let mistakes = [
         ("[privileged]", "root on this machine: write it into `policy` yourself"),
         ("[devices]", "write the most that the fleet may say into `policy.devices`"),
-        ("['*']", "is none of `ports`, `external`, `capabilities`, `devices`"),
+        ("['*']", "is none of `ports`, `external`, `capabilities`, `devices`, `registries`"),
     ];
     world.assert_mistakes(&["once"], |keys| format!("fromFleet: {keys}\n"), &mistakes);
 }

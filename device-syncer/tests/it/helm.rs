@@ -329,6 +329,22 @@ fn a_chart_that_its_registry_can_not_give_comes_from_a_mirror_and_with_its_diges
     charts.assert_idle("greeter");
 }
 
+#[test]
+fn a_chart_comes_from_a_mirror_that_the_fleet_names_once_the_site_hands_that_over() {
+    let charts = Charts::new(HELM_4);
+    let (world, away) = (&charts.world, "127.0.0.1:1");
+    charts.want_from(away, "greeter", &[]);
+    world.hand.publish();
+    world.once().ended(1);
+    crate::from_fleet::say(world, json!({"registries": {"mirrors": {away: [registry()]}}}));
+    world.once().ended(1);
+    assert_eq!(world.states("greeter"), ["hello pending artifact-unavailable"]);
+    let file = world.home().join("device.yaml");
+    fs::write(&file, fs::read_to_string(&file).unwrap() + "fromFleet: [registries]\n").unwrap();
+    world.once().good();
+    assert_eq!((world.states("greeter"), charts.history("greeter")), (installed(), vec!["1 deployed".to_owned()]));
+}
+
 fn a_kill_during_a_slow_hook_never_leaves_two_helms(helm: &str) {
     let charts = Charts::new(helm);
     let world = &charts.world;

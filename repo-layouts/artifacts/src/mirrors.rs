@@ -1,8 +1,9 @@
 //! Mirrors of registries: where else the same bytes are.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
-use crate::reference::{Kind, invalid};
+use crate::reference::{self, Kind, invalid};
 use crate::{InvalidReference, Reference};
 
 /// Where the repositories of a registry are as well: at another one, with a path before theirs or without.
@@ -30,9 +31,28 @@ impl Mirror {
         Ok(Self { host: place.host().to_owned(), before: place.path().trim_end_matches('x').to_owned() })
     }
 
+    /// Host and port of the registry that it is.
+    pub fn host(&self) -> &str {
+        &self.host
+    }
+
+    /// Whether it is on this machine, where TLS protects nothing.
+    pub fn is_loopback(&self) -> bool {
+        reference::is_loopback(&self.host)
+    }
+
     /// Where the artefact is there.
     fn place_of(&self, reference: &Reference) -> Reference {
         reference.at(&self.host, format!("{}{}", self.before, reference.path()))
+    }
+}
+
+impl fmt::Display for Mirror {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.before.strip_suffix('/') {
+            Some(path) => write!(f, "{}/{path}", self.host),
+            None => f.write_str(&self.host),
+        }
     }
 }
 
@@ -100,6 +120,9 @@ mod tests {
             ["", "/vendor", "oci://mirror.plant.local", "mirror.plant.local/", "mirror.plant.local/Vendor", "a b"]
         {
             assert!(Mirror::parse(text).is_err(), "{text}");
+        }
+        for text in ["mirror.plant.local", "[::1]:5000", "mirror.plant.local:5000/vendor/x"] {
+            assert_eq!(Mirror::parse(text).unwrap().to_string(), text);
         }
     }
 }

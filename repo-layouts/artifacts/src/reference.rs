@@ -115,8 +115,7 @@ impl Reference {
 
     /// Whether the registry is on this machine, where TLS protects nothing.
     pub fn is_loopback(&self) -> bool {
-        let name = host_name(&self.host);
-        name == "localhost" || name.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+        is_loopback(&self.host)
     }
 
     /// The repository within the registry.
@@ -136,6 +135,12 @@ impl fmt::Display for Reference {
             None => write!(f, "oci://{}/{}:{}", self.host, self.path, self.tag),
         }
     }
+}
+
+/// Whether a host (`host[:port]`) is this machine.
+pub(crate) fn is_loopback(authority: &str) -> bool {
+    let name = host_name(authority);
+    name == "localhost" || name.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 
 /// Whether a host (`host[:port]`) is this machine, or on the link and in no network: where nobody leads to who means well.

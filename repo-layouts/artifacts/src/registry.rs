@@ -11,13 +11,15 @@ mod hostile_tests;
 #[cfg(test)]
 mod tests;
 
+use std::sync::{Arc, Mutex, PoisonError};
+
 use repo_http::{Credential, CredentialError, Credentials, Url};
 use repo_model::Digest;
 use repo_model::envelope::Lock;
 use repo_model::error_chain;
 
 use crate::chart::repository;
-use crate::{ChartReference, ImageReference, Reference, RegistryError, Settings, download};
+use crate::{ChartReference, ImageReference, Mirrors, Reference, RegistryError, Settings, download};
 pub use package::{PackagePart, PackageReference, PulledPackage};
 
 use manifest::{Descriptor, EMPTY, IMAGES, MANIFESTS, Manifest, OCI_IMAGE, Sized};
@@ -29,12 +31,23 @@ use tokens::{Purpose, Tokens};
 pub struct Registry {
     settings: Settings,
     tokens: Tokens,
+    mirrors: Mutex<Arc<Mirrors>>,
 }
 
 impl Registry {
     /// Sets the client up; nothing is asked yet.
     pub fn new(settings: Settings) -> Self {
-        Self { settings, tokens: Tokens::default() }
+        let mirrors = Mutex::new(Arc::new(settings.mirrors.clone()));
+        Self { settings, tokens: Tokens::default(), mirrors }
+    }
+
+    /// From now on these are the mirrors, in place of those before.
+    pub fn follow_mirrors(&self, mirrors: Mirrors) {
+        *self.mirrors.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(mirrors);
+    }
+
+    fn mirrors(&self) -> Arc<Mirrors> {
+        Arc::clone(&self.mirrors.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// What the tag means now.
@@ -56,7 +69,7 @@ impl Registry {
     /// The digest of the manifest or index that the image's tag means now.
     pub fn resolve_image(&self, image: &ImageReference) -> Result<Digest, RegistryError> {
         let reference = image.reference();
-        self.first(reference, self.settings.mirrors.authorities(reference), |place| {
+        self.first(reference, self.mirrors().authorities(reference), |place| {
             let body = self.session(place, Purpose::Pull)?.manifest(place.tag(), IMAGES)?;
             Ok(Digest::of(&body))
         })
@@ -70,12 +83,12 @@ impl Registry {
             true => image.name().to_owned(),
             false => format!("{}/{}", place.host(), place.path()),
         };
-        self.settings.mirrors.places(reference).iter().map(name).collect()
+        self.mirrors().places(reference).iter().map(name).collect()
     }
 
     /// Whether what an image's tag means is asked at mirrors, which stand in its registry's place.
     pub fn mirrors_stand_for(&self, image: &ImageReference) -> bool {
-        self.settings.mirrors.authorities(image.reference()) != [image.reference().clone()]
+        self.mirrors().authorities(image.reference()) != [image.reference().clone()]
     }
 
     /// How many bytes the layers of an image have in its registry, compressed: of the digest in its name, or of what its tag
@@ -83,8 +96,8 @@ impl Registry {
     pub fn image_size(&self, image: &ImageReference, architecture: &str) -> Result<Option<u64>, RegistryError> {
         let reference = image.reference();
         let places = match image.digest() {
-            Some(_) => self.settings.mirrors.places(reference),
-            None => self.settings.mirrors.authorities(reference),
+            Some(_) => self.mirrors().places(reference),
+            None => self.mirrors().authorities(reference),
         };
         self.first(reference, places, |place| self.size_at(place, image.digest(), architecture))
     }
@@ -110,13 +123,13 @@ impl Registry {
     }
 
     fn resolve_tag(&self, reference: &Reference) -> Result<Lock, RegistryError> {
-        self.first(reference, self.settings.mirrors.authorities(reference), |place| self.resolve_at(place, None))
+        self.first(reference, self.mirrors().authorities(reference), |place| self.resolve_at(place, None))
     }
 
     /// Where an artefact is asked for by its digest, in this order: at the mirrors of its registry, and at that itself,
     /// unless only mirrors are asked.
     pub fn places(&self, reference: &Reference) -> Vec<Reference> {
-        self.settings.mirrors.places(reference)
+        self.mirrors().places(reference)
     }
 
     /// The account that the settings have for a registry (`host[:port]`), as its file says now.
@@ -171,7 +184,7 @@ impl Registry {
     }
 
     fn pull_layer(&self, reference: &Reference, lock: Option<&Lock>) -> Result<Vec<u8>, RegistryError> {
-        let mirrors = &self.settings.mirrors;
+        let mirrors = self.mirrors();
         let places = if lock.is_some() { mirrors.places(reference) } else { mirrors.authorities(reference) };
         self.first(reference, places, |place| self.pull_at(place, lock))
     }

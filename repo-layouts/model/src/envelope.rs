@@ -52,6 +52,15 @@ pub const MAX_SERIAL: u64 = json::MAX_INTEGER;
 /// The furthest that a serial or `manifestVersion` may jump over the floor.
 pub const MAX_JUMP: u64 = 1_000_000;
 
+/// Of how many registries `policy.site.registries` may name mirrors at most.
+pub const MAX_MIRRORED: usize = 32;
+
+/// How many mirrors it may name of each at most.
+pub const MAX_MIRRORS: usize = 4;
+
+/// The most bytes of a registry's or mirror's name there.
+pub const MAX_MIRROR_NAME: usize = 255;
+
 /// The path of the envelope in the tree of `desired`.
 pub const ENVELOPE: &str = "envelope.json";
 

@@ -225,6 +225,22 @@ fn what_the_fleet_says_of_sites_policies_is_layered_by_key_and_explained() {
     lab.commit();
     let planned = lab.run(&["plan"]);
     assert!(planned.out.contains("policy site ports: \"any\" → [[80,80]]"), "{}", planned.out);
+    lab.edit("fleet.yaml", "external: [plant]", "registries: {mirrors: {docker.io: [m.plant.local, n.plant.local]}}");
+    lab.edit(
+        "devices/press-01.yaml",
+        "{ports: [[80, 80]]}",
+        "{registries: {mirrors: {quay.io: [m.plant.local/quay]}}}",
+    );
+    lab.commit();
+    lab.publish_all();
+    let own = serde_json::json!({"mirrors": {"quay.io": ["m.plant.local/quay"]}});
+    let site = &lab.json("press-01", "desired", "envelope.json")["policy"]["site"];
+    assert_eq!(site["registries"], own, "the nearest word counts for the key as a whole");
+    let explained = lab.run(&["explain", "press-01", "hello"]).good();
+    let line = format!(
+        "  site registries: {own}, if the site hands it over\n      by the device's policy: {own}  [devices/press-01"
+    );
+    assert!(explained.contains(&line), "{line}\n{explained}");
 }
 
 const BASE: &str = "id: base\napplication: {id: hello, version: 1.0.0}\ntargets: [{matchLabels: {site: graz}}]\n";

@@ -80,6 +80,9 @@ fn what_our_own_reading_takes_of_a_rollout_and_of_what_is_asked_for_the_schemas_
     let text =
         "id: a\napplication: {id: a, version: \"1\"}\ntargets: []\noverrides: [{when: {devices: [b]}, restart: 2}]\n";
     assert!(schema("deployment").is_valid(&json(text.as_bytes())));
+    let text = "id: a\npolicy: {site: {registries: {mirrors: {docker.io: [\"[::1]:5000/v/x\", m], \"r:1\": [a]}}}}\n";
+    assert!(fleet::read_device(&SourceFile::plain("devices/a.yaml", text)).is_ok());
+    assert!(schema("device").is_valid(&json(text.as_bytes())));
     for words in ["{}", "paused: true", "approved: 2\nresumed: 1\npromoted: true", "promoted: [press-07]"] {
         assert!(fleet::read_rollout(&SourceFile::plain("rollouts/1.yaml", words)).is_ok(), "{words}");
         assert!(schema("rollout").is_valid(&json(words.as_bytes())), "{words}");
@@ -120,6 +123,12 @@ fn what_is_wrong_is_seen_by_the_schemas_too() {
         ("device", "id: a\nask: {number: 0, what: sync}\n"),
         ("device", "id: a\nask: {number: 1, what: logs}\n"),
         ("device", "id: a\nask: {number: 1, what: sync, deployment: b}\n"),
+        ("device", "id: a\npolicy: {site: {registries: {}}}\n"),
+        ("device", "id: a\npolicy: {site: {registries: {mirrors: {}, plainHttp: [m.plant.local]}}}\n"),
+        ("device", "id: a\npolicy: {site: {registries: {mirrors: {docker.io: []}}}}\n"),
+        ("device", "id: a\npolicy: {site: {registries: {mirrors: {docker.io: [a, b, c, d, e]}}}}\n"),
+        ("device", "id: a\npolicy: {site: {registries: {mirrors: {docker.io/a: [m.plant.local]}}}}\n"),
+        ("device", "id: a\npolicy: {site: {registries: {mirrors: {docker.io: [\"oci://m.plant.local\"]}}}}\n"),
         ("device", "id: a\nlabels: {line: 1}\n"),
         ("device", "id: a\nlabels: {-line: a}\n"),
         ("device", "id: a\nlables: {}\n"),

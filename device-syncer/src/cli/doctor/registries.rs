@@ -26,6 +26,8 @@ pub(super) fn checks(home: &Home) -> Vec<Check> {
     // What is wrong with the home has its own row.
     let Ok((device, reconciler, _)) = home::read_only(home.clone()) else { return Vec::new() };
     let (device_state, Some(desired)) = loaded::peek(&home.repository()) else { return Vec::new() };
+    let mirrors = device.settings.mirrors(&device.from_fleet(Some(&desired)));
+    reconciler.runtimes.follow_mirrors(&mirrors);
     let wanted = reconciler.resolve(&device, &desired, device_state.status.get(CAPABILITIES));
     let inputs: Vec<_> =
         wanted.into_iter().flat_map(|one| one.components).filter_map(|component| component.input.ok()).collect();

@@ -99,6 +99,26 @@ fn attempts_and_failures_live_as_long_as_their_input_is_wanted() {
     assert_eq!((device_state.attempts.len(), device_state.failed_inputs.len()), (0, 0));
 }
 
+#[test]
+fn what_the_fleet_says_anew_has_tried_again_what_it_may_make_possible_and_nothing_else() {
+    let said = |text: &str| [("registries".to_owned(), serde_json::json!(text))].into_iter();
+    for (code, is_tried) in [
+        (ErrorCode::PolicyDenied, true),
+        (ErrorCode::ArtifactDigestChanged, true),
+        (ErrorCode::ArtifactInvalid, false),
+        (ErrorCode::ComposeFailed, false),
+    ] {
+        let mut device_state = device_state();
+        device_state.note_policy_of_fleet(said("a"));
+        device_state.failed_inputs.values_mut().for_each(|one| one.failure = Failure::new(code, "no"));
+        let before = device_state.failed_inputs.len();
+        device_state.note_policy_of_fleet(said("a"));
+        assert_eq!(device_state.failed_inputs.len(), before, "{code}");
+        device_state.note_policy_of_fleet(said("b"));
+        assert_eq!(device_state.failed_inputs.is_empty(), is_tried, "{code}");
+    }
+}
+
 /// What is counted against the attempts at `a` and `b`: boots lost, and whether each is a suspect.
 fn blamed(open: &[&str], boots: &[&str]) -> Vec<(u32, bool)> {
     let mut state = DeviceState::default();

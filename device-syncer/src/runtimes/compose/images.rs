@@ -137,7 +137,7 @@ impl ComposeRuntime {
             [ours.clone(), wanted.text.to_owned(), pinned(wanted.reference.name().to_owned())].into_iter().chain(names)
         {
             let found = self.engine.image(&name)?;
-            if let Some(found) = found.filter(|found| is(found, lock) || name.starts_with(OURS)) {
+            if let Some(found) = found.filter(|found| is(found, lock) || name == ours) {
                 return Ok((found.id, None));
             }
         }

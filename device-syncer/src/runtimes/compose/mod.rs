@@ -42,7 +42,7 @@ use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use repo_artifacts::{Archive, Registry};
+use repo_artifacts::{Archive, Mirrors, Registry};
 use repo_git::durable;
 use repo_model::{Digest, IntoMap};
 
@@ -156,6 +156,11 @@ impl ComposeRuntime {
             self.judged.lock().unwrap_or_else(PoisonError::into_inner).clear();
         }
         is_other
+    }
+
+    /// From now on these are the mirrors of registries.
+    pub fn follow_mirrors(&self, mirrors: Mirrors) {
+        self.registry.follow_mirrors(mirrors);
     }
 
     /// Ends all questions to the engine, and each that is still to come.

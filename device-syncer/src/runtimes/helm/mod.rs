@@ -29,7 +29,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, OnceLock};
 use std::time::Duration;
 
-use repo_artifacts::Registry;
+use repo_artifacts::{Mirrors, Registry};
 use repo_git::durable;
 use repo_model::Digest;
 
@@ -100,6 +100,11 @@ impl HelmRuntime {
         let clean =
             |(name, version): (&str, String)| (name.to_owned(), version.trim().trim_start_matches('v').to_owned());
         Some(all.map(clean).into())
+    }
+
+    /// From now on these are the mirrors of registries.
+    pub fn follow_mirrors(&self, mirrors: Mirrors) {
+        self.registry.follow_mirrors(mirrors);
     }
 
     /// Ends all questions to helm, and each that is still to come.

@@ -96,7 +96,7 @@ impl Registry {
         max_parts: usize,
         max_bytes: usize,
     ) -> Result<PulledPackage, RegistryError> {
-        let (reference, mirrors) = (&package.reference, &self.settings.mirrors);
+        let (reference, mirrors) = (&package.reference, self.mirrors());
         let places = match package.digest {
             Some(_) => mirrors.places(reference),
             None => mirrors.authorities(reference),

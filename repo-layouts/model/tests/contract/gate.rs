@@ -173,7 +173,9 @@ const GATE: &[Case] = &[
         draft.described(|described| described["policy"] = json!({"restart": 3}));
     }),
     ("a site's policy, as far as that hands it over, for which no feature is required", None, |draft| {
-        draft.envelope(|envelope| envelope["policy"]["site"] = json!({"ports": [[8000, 8099]], "future": {"a": 1}}));
+        let mirrors = json!({"docker.io": ["mirror.plant.local:5000/vendor"]});
+        let site = json!({"ports": [[8000, 8099]], "registries": {"mirrors": mirrors}, "future": {"a": 1}});
+        draft.envelope(|envelope| envelope["policy"]["site"] = site);
     }),
     ("the last state of a retired device, for which no feature is required", None, |draft| {
         draft.envelope(|envelope| envelope["device"]["retired"] = true.into());
