@@ -29,6 +29,7 @@ use tokens::{Purpose, Tokens};
 /// A client for all registries; one per process is enough, and remembers their tokens while those last.
 #[derive(Debug)]
 pub struct Registry {
+    /// Without its mirrors, which may be others later.
     settings: Settings,
     tokens: Tokens,
     mirrors: Mutex<Arc<Mirrors>>,
@@ -36,8 +37,8 @@ pub struct Registry {
 
 impl Registry {
     /// Sets the client up; nothing is asked yet.
-    pub fn new(settings: Settings) -> Self {
-        let mirrors = Mutex::new(Arc::new(settings.mirrors.clone()));
+    pub fn new(mut settings: Settings) -> Self {
+        let mirrors = Mutex::new(Arc::new(std::mem::take(&mut settings.mirrors)));
         Self { settings, tokens: Tokens::default(), mirrors }
     }
 
