@@ -53,15 +53,14 @@ impl FleetKey {
         format!("{section}{}", self.name())
     }
 
-    /// What counts of what the fleet says of it, beside the site's own.
+    /// What counts of what the fleet says of it: what the policy says that has been merged with that, or of registries the mirrors.
     fn counts(self, policy: &SitePolicy, registries: &Registries, said: &Value) -> Value {
-        let counts = policy.with_fleet(&BTreeMap::from([(self, said.clone())]));
-        match (self, &counts.ports) {
+        match (self, &policy.ports) {
             (Self::Ports, PortPolicy::Any) => "any".into(),
             (Self::Ports, PortPolicy::Ranges(ranges)) => json!(ranges),
-            (Self::External, _) => json!(counts.external),
-            (Self::Capabilities, _) => json!(counts.capabilities),
-            (Self::Devices, _) => json!(counts.devices),
+            (Self::External, _) => json!(policy.external),
+            (Self::Capabilities, _) => json!(policy.capabilities),
+            (Self::Devices, _) => json!(policy.devices),
             (Self::Registries, _) => {
                 let texts = |all: Vec<Mirror>| all.iter().map(ToString::to_string).collect::<Vec<_>>();
                 let of = registries.counting(policy, said).into_iter().map(|(host, all)| (host, texts(all)));
@@ -154,12 +153,13 @@ impl std::fmt::Display for Said {
 
 /// What the fleet says of keys that a site hands over.
 pub fn shown(settings: &Settings, said: &BTreeMap<String, Value>) -> BTreeMap<FleetKey, Said> {
-    let Settings { from_fleet, policy, registries, .. } = settings;
+    let from_fleet = counting(&settings.from_fleet, said);
+    let policy = settings.policy.with_fleet(&from_fleet);
     let one = |(key, said): (FleetKey, Value)| {
-        let counts = key.counts(policy, registries, &said);
+        let counts = key.counts(&policy, &settings.registries, &said);
         (key, Said { said, counts })
     };
-    counting(from_fleet, said).into_iter().map(one).into_map()
+    from_fleet.into_iter().map(one).into_map()
 }
 
 /// The mirrors that a fleet names, if that can be read: nothing else that it says of registries is.
