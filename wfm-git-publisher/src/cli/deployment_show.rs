@@ -18,7 +18,8 @@ use crate::status::{Counts, DeploymentRow, DeviceStatus, Health, rollouts};
 ///
 /// Devices are judged as in `status`, by what they verifiably say. VERSION is the one that the fleet means for them; DESIRED are the
 /// revisions of the components in their `desired`, which another version stands in for as long as a rollout holds the change back.
-/// Where a restart is asked for, a line says how many devices have done it, by their own word. Below stand those that aren't ready, who are so for the same reason in one line.
+/// Where a restart is asked for, a line says how many devices have done it, by their own word. Below stand those that aren't ready,
+/// who are so for the same reason in one line.
 ///
 ///   wfm-git-publisher deployment show hello
 ///   wfm-git-publisher deployment show hello press-01 --output json
@@ -61,7 +62,7 @@ fn open_rollouts(place: &Place, id: &DeploymentName) -> Result<Vec<RolloutState>
     Ok(open.filter(|one| one.deployments.contains(id)).collect())
 }
 
-/// What is shown.
+/// A deployment on the devices that were asked for, at one commit of the fleet.
 struct Shown<'a> {
     deployment: &'a Deployment,
     open: &'a [RolloutState],

@@ -6,7 +6,7 @@ use super::{Place, pause};
 use crate::duration::parse_duration;
 use crate::error::Failure;
 
-/// Reads for how long.
+/// Reads how long to wait at most: `30s`, `2m` or `1h`.
 pub(super) fn time(text: &str) -> Result<Duration, String> {
     let time = parse_duration(text).map(Duration::from_secs);
     time.ok_or_else(|| "write it like 30s, 2m or 1h".to_owned())

@@ -56,7 +56,7 @@ pub(super) struct Done {
 pub(super) struct Left {
     pub(super) device: DeviceId,
     pub(super) why: String,
-    /// Whether waiting helps.
+    /// Whether it may do it yet: its site doesn't refuse it, and it tells what it has done.
     #[serde(skip)]
     may_come: bool,
 }
