@@ -5,21 +5,32 @@ use serde_json::{Value, json};
 
 use crate::hosted::{Hosted, ID};
 
+/// A device at its host, which nothing wakes but the wait there.
+fn hosted() -> Hosted {
+    let mut hosted = Hosted::new();
+    hosted.start_host();
+    hosted.adopt_first();
+    hosted.device.set("poll", "1h");
+    hosted.start_device();
+    hosted
+}
+
+/// What a command of `device` that waits says in the end; the exit code and its notes beside it.
+fn wait(hosted: &Hosted, args: &[&str]) -> (i32, Value, String) {
+    let output = hosted.fleet.try_run(&[&["device"], args, &["--wait=4m", "--output", "json"]].concat());
+    let said = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{output:?}"));
+    (output.status.code().expect("it ends"), said, String::from_utf8_lossy(&output.stderr).into_owned())
+}
+
 /// Asks and waits for the answer; the exit code beside it.
 fn ask(hosted: &Hosted, args: &[&str]) -> (i32, Value) {
-    let output = hosted.fleet.try_run(&[&["device"], args, &["--wait=4m", "--output", "json"]].concat());
-    let said = serde_json::from_slice::<Value>(&output.stdout).unwrap_or_else(|_| panic!("{output:?}"));
-    (output.status.code().expect("it ends"), said["answers"][0].clone())
+    let (code, said, _) = wait(hosted, args);
+    (code, said["answers"][0].clone())
 }
 
 #[test]
 fn a_device_is_asked_from_elsewhere_and_answers_over_its_host() {
-    let mut hosted = Hosted::new();
-    hosted.start_host();
-    hosted.adopt_first();
-    // What wakes it is the wait at its host.
-    hosted.device.set("poll", "1h");
-    hosted.start_device();
+    let hosted = hosted();
     let (code, answer) = ask(&hosted, &["retry", ID, "hello"]);
     assert_eq!((code, &answer["number"], &answer["outcome"]), (0, &json!(1), &json!("done")), "{answer}");
     let (code, answer) = ask(&hosted, &["diagnostics", ID]);
@@ -47,19 +58,11 @@ fn a_device_is_asked_from_elsewhere_and_answers_over_its_host() {
 
 #[test]
 fn a_restart_is_waited_for_from_elsewhere() {
-    let mut hosted = Hosted::new();
-    hosted.start_host();
-    hosted.adopt_first();
-    // Neither would come by itself while somebody waits.
-    hosted.device.set("poll", "1h");
-    hosted.start_device();
+    let hosted = hosted();
     for number in [1, 2] {
-        let restart = ["device", "restart", ID, "hello", "-m", "it leaks", "--wait=4m", "--output", "json"];
-        let output = hosted.fleet.try_run(&restart);
-        let said = serde_json::from_slice::<Value>(&output.stdout).unwrap_or_else(|_| panic!("{output:?}"));
-        assert_eq!((output.status.code(), &said["restart"]), (Some(0), &json!(number)), "{said}");
+        let (code, said, notes) = wait(&hosted, &["restart", ID, "hello", "-m", "it leaks"]);
+        assert_eq!((code, &said["restart"]), (0, &json!(number)), "{said}");
         assert_eq!((&said["done"], &said["left"]), (&json!([ID]), &json!([])), "{said}");
-        let notes = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(notes.contains("note: done on 1 of 1 device\n"), "{notes}");
     }
 }

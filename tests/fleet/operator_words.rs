@@ -117,14 +117,25 @@ fn what_is_suspended_is_left_as_it_is_until_it_is_no_longer() {
     assert!(device.environments()[0].contains("servus from the press"));
 }
 
-#[test]
-fn a_deployment_is_restarted_on_one_device_or_on_all_and_each_time_once() {
-    let site = Site::new(&["press-01", "press-02"]);
-    let (fleet, devices) = (&site.fleet, ["press-01", "press-02"].map(|id| site.device(id)));
+const PRESSES: [&str; 2] = ["press-01", "press-02"];
+
+/// Two presses on which the example runs.
+fn presses() -> Site {
+    let site = Site::new(&PRESSES);
     site.publish();
     site.pass();
-    let restarts = || devices.map(|device| device.calls().matches("restart ").count());
-    let services = devices[0].environments().len();
+    site
+}
+
+/// How many containers were restarted on each of them.
+fn restarts(site: &Site) -> [usize; 2] {
+    PRESSES.map(|id| site.device(id).calls().matches("restart ").count())
+}
+
+#[test]
+fn a_deployment_is_restarted_on_one_device_or_on_all_and_each_time_once() {
+    let site = presses();
+    let (fleet, services) = (&site.fleet, site.device("press-01").environments().len());
     let restart = |args: &[&str]| {
         fleet.run(&[args, &["-m", "it leaks"]].concat());
         site.publish();
@@ -133,24 +144,20 @@ fn a_deployment_is_restarted_on_one_device_or_on_all_and_each_time_once() {
         site.pass();
     };
     restart(&["device", "restart", "press-01", "hello"]);
-    assert_eq!(restarts(), [services, 0]);
+    assert_eq!(restarts(&site), [services, 0]);
     let history = fleet.run(&["history", "press-01"]);
     assert!(history.contains("hello: installed > installing (restart-requested)"), "{history}");
     restart(&["deployment", "restart", "hello"]);
-    assert_eq!(restarts(), [2 * services, services]);
+    assert_eq!(restarts(&site), [2 * services, services]);
     restart(&["device", "restart", "press-02", "hello"]);
-    assert_eq!(restarts(), [2 * services, 2 * services]);
+    assert_eq!(restarts(&site), [2 * services, 2 * services]);
     fleet.assert_settled("after restarts");
 }
 
 #[test]
 fn who_asks_for_a_restart_can_wait_for_it_and_no_number_is_used_again() {
-    let site = Site::new(&["press-01", "press-02"]);
-    let (fleet, devices) = (&site.fleet, ["press-01", "press-02"].map(|id| site.device(id)));
-    site.publish();
-    site.pass();
-    let restarts = || devices.map(|device| device.calls().matches("restart ").count());
-    let services = devices[0].environments().len();
+    let site = presses();
+    let (fleet, services) = (&site.fleet, site.device("press-01").environments().len());
     // Everything goes on while somebody waits.
     let restart = |args: &[&str]| {
         let output = thread::scope(|scope| {
@@ -165,13 +172,13 @@ fn who_asks_for_a_restart_can_wait_for_it_and_no_number_is_used_again() {
         let said: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{output:?}"));
         (output.status.code().expect("it ends"), said)
     };
-    devices[1].set("remote", "{restart: false}");
+    site.device("press-02").set("remote", "{restart: false}");
     let (code, said) = restart(&["deployment", "restart", "hello"]);
     assert_eq!((code, &said["restart"], &said["done"]), (1, &json!(1), &json!(["press-01"])), "{said}");
     let (device, why) = (&said["left"][0]["device"], said["left"][0]["why"].as_str().expect("a reason"));
     assert!(device == "press-02" && why.contains("the site doesn't allow it"), "{said}");
-    assert_eq!(restarts(), [services, 0]);
-    devices[1].set("remote", "{restart: true}");
+    assert_eq!(restarts(&site), [services, 0]);
+    site.device("press-02").set("remote", "{restart: true}");
     site.pass();
     let shown: Value =
         serde_json::from_str(&fleet.run(&["deployment", "show", "hello", "--output", "json"])).expect("JSON");
@@ -184,7 +191,7 @@ fn who_asks_for_a_restart_can_wait_for_it_and_no_number_is_used_again() {
     site.pass();
     let (code, said) = restart(&["device", "restart", "press-01", "hello"]);
     assert_eq!((code, &said["restart"], &said["left"]), (0, &json!(2), &json!([])), "{said}");
-    assert_eq!(restarts(), [2 * services, services]);
+    assert_eq!(restarts(&site), [2 * services, services]);
     fleet.assert_settled("after restarts that were waited for");
 }
 

@@ -42,13 +42,6 @@ fn mirrors(real: &Real, of: &str, mirrors: &[&str], only: bool) {
     real.add_mirrors(of, mirrors, only);
 }
 
-/// Adds lines to the settings.
-fn more_settings(real: &Real, more: &str) {
-    let file = real.home().join("device.yaml");
-    let settings = fs::read_to_string(&file).unwrap();
-    fs::write(&file, settings + more).unwrap();
-}
-
 /// What a liar says of everything under a digest that it is asked for.
 type Lie = fn(&Image, &str) -> Vec<u8>;
 
@@ -240,7 +233,7 @@ fn docker_a_mirror_that_the_fleet_names_counts_once_the_site_hands_that_over_and
     let status = || real.syncer(&["status"]).good().stdout;
     assert!(!status().contains("from the fleet"), "{}", status());
 
-    more_settings(&real, "fromFleet: [registries]\n");
+    real.add_settings("fromFleet: [registries]\n");
     real.once().good();
     assert_eq!(images(&real), [image.id(0)]);
     real.assert_idle();
@@ -256,13 +249,13 @@ fn docker_a_mirror_that_the_fleet_names_counts_once_the_site_hands_that_over_and
 
     lost();
     mirrors(&real, AWAY, &["127.0.0.1:2"], false);
-    more_settings(&real, "fromFleet: [registries]\n");
+    real.add_settings("fromFleet: [registries]\n");
     is_unavailable();
     let line = "registries comes from the fleet: {\"mirrors\":{}} of {";
     assert!(status().contains(line), "the site has the last word: {}", status());
 
     real.use_program(&client());
-    more_settings(&real, "fromFleet: [registries]\n");
+    real.add_settings("fromFleet: [registries]\n");
     real.once().good();
     assert_eq!(images(&real), [image.id(0)]);
     say_site(&real, json!({}));

@@ -89,9 +89,7 @@ fn killed_in_the_middle_the_next_goes_on_with_what_is_left() {
     let real = running("restart-killed");
     let before = seen(&real);
     ask(&real, 1);
-    let file = real.home().join("device.yaml");
-    let settings = fs::read_to_string(&file).unwrap();
-    fs::write(&file, settings + "poll: 1s\n").unwrap();
+    real.add_settings("poll: 1s\n");
     let mut syncer = command(&real.home(), &["run"]).spawn().unwrap();
     until("the database is done, and the server is stopping", || seen(&real)[1] != before[1]);
     kill(&mut syncer);

@@ -339,8 +339,7 @@ fn a_chart_comes_from_a_mirror_that_the_fleet_names_once_the_site_hands_that_ove
     crate::from_fleet::say(world, json!({"registries": {"mirrors": {away: [registry()]}}}));
     world.once().ended(1);
     assert_eq!(world.states("greeter"), ["hello pending artifact-unavailable"]);
-    let file = world.home().join("device.yaml");
-    fs::write(&file, fs::read_to_string(&file).unwrap() + "fromFleet: [registries]\n").unwrap();
+    world.add_settings("fromFleet: [registries]\n");
     world.once().good();
     assert_eq!((world.states("greeter"), charts.history("greeter")), (installed(), vec!["1 deployed".to_owned()]));
 }

@@ -122,6 +122,13 @@ impl World {
         fs::write(home.join("device.yaml"), text).expect("written");
     }
 
+    /// Adds lines to the settings as they are.
+    pub(crate) fn add_settings(&self, lines: &str) {
+        let file = self.home().join("device.yaml");
+        let settings = fs::read_to_string(&file).expect("read");
+        fs::write(&file, settings + lines).expect("written");
+    }
+
     /// Adds mirrors of a registry to the settings as they are.
     pub(crate) fn add_mirrors(&self, of: &str, mirrors: &[&str], only: bool) {
         let file = self.home().join("device.yaml");
