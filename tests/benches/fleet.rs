@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use repo_git::SigningKey;
+use repo_git::repo::branches;
 use repo_model::Digest;
 use repo_testkit::fleet::DEPLOYMENT;
 use repo_testkit::git;
@@ -80,8 +81,8 @@ impl Fleet {
 
     /// Where a branch of a device stands, read without any program.
     pub(crate) fn tip(&self, number: usize, branch: &str) -> String {
-        let path = self.repository(number).join("refs/heads").join(branch);
-        std::fs::read_to_string(path).expect("a branch").trim().to_owned()
+        let [tip] = branches(&self.repository(number), [branch]).expect("readable");
+        tip.expect("a branch").to_string()
     }
 
     /// Commits another value of the example's parameter.

@@ -15,7 +15,7 @@ const WRITERS: usize = 4;
 pub(crate) struct Floor(Vec<Vec<(String, Vec<u8>)>>);
 
 impl Floor {
-    /// Reads the newest pack of each device with its index, and the three branches that moved.
+    /// Reads the newest pack of each device with its index, and the file of the branches that moved.
     pub(crate) fn of(fleet: &Fleet, devices: usize) -> Self {
         Self((0..devices).map(|number| written(&fleet.repository(number))).collect())
     }
@@ -63,8 +63,7 @@ fn written(repository: &Path) -> Vec<(String, Vec<u8>)> {
     let packs = packs.filter(|path| path.extension().is_some_and(|ending| ending == "pack"));
     let newest = packs.max_by_key(|path| fs::metadata(path).and_then(|meta| meta.modified()).expect("a time"));
     let newest = newest.expect("a pack");
-    let branches = ["bundle", "desired", "freshness"].map(|branch| repository.join("refs/heads").join(branch));
-    let files = [newest.with_extension("idx"), newest].into_iter().chain(branches);
+    let files = [newest.with_extension("idx"), newest, repository.join("packed-refs")].into_iter();
     let name = |path: &Path| path.file_name().expect("a name").to_string_lossy().into_owned();
     files.map(|path| (name(&path), fs::read(&path).expect("read"))).collect()
 }

@@ -4,12 +4,13 @@
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
+use repo_git::repo::branches;
 use repo_git::{Remote, Waited, ssh};
 use repo_testkit::faults::fault_proxy::FaultProxy;
 use repo_testkit::ssh_key::{keygen, public};
@@ -205,8 +206,8 @@ fn open(over: &OverSsh, numbers: std::ops::Range<usize>) -> Vec<Remote> {
 }
 
 /// Waits again and again, as a device does; tells when another `desired` was heard of.
-fn wait(fleet: &[PathBuf; 2], remote: &Remote, number: usize, heard: &mpsc::Sender<(usize, SystemTime)>) {
-    let tips = || fleet.each_ref().map(|path| fs::read_to_string(path).ok()?.trim().parse().ok());
+fn wait(repository: &Path, remote: &Remote, number: usize, heard: &mpsc::Sender<(usize, SystemTime)>) {
+    let tips = || branches(repository, ["desired", "freshness"]).expect("readable");
     let mut known = tips();
     loop {
         let Ok(waited) = remote.wait(known[0], known[1], None, Duration::from_secs(300)) else { return };
@@ -235,10 +236,8 @@ fn waits(over: &OverSsh, devices: usize) -> Vec<Line> {
     let (sender, heard) = mpsc::channel();
     for step in [devices / 5, devices] {
         for (number, remote) in (remotes.len()..step).zip(open(over, remotes.len()..step)) {
-            let (theirs, sender) = (remote.clone(), sender.clone());
-            let branches =
-                ["desired", "freshness"].map(|name| over.fleet.repository(number).join("refs/heads").join(name));
-            thread::spawn(move || wait(&branches, &theirs, number, &sender));
+            let (theirs, sender, repository) = (remote.clone(), sender.clone(), over.fleet.repository(number));
+            thread::spawn(move || wait(&repository, &theirs, number, &sender));
             remotes.push(remote);
         }
         thread::sleep(Duration::from_secs(3));

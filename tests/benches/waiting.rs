@@ -67,8 +67,7 @@ async fn wait(mut connection: Connection, number: usize, mut tips: [String; 2], 
 
 /// When a device's `desired` got where it is, by the file system.
 pub(crate) fn moved(fleet: &Fleet, number: usize) -> SystemTime {
-    let file = fleet.repository(number).join("refs/heads/desired");
-    let meta = file.metadata().expect("a branch");
+    let meta = fleet.repository(number).join("packed-refs").metadata().expect("branches");
     let (seconds, nanos) = (meta.ctime().unsigned_abs(), meta.ctime_nsec() as u32);
     SystemTime::UNIX_EPOCH + Duration::new(seconds, nanos)
 }

@@ -183,9 +183,10 @@ fn what_our_host_answers_in_trouble_is_named_and_costs_nothing() {
     hosted.cut_off("no repository", &["Stalled NotFound"]);
     std::fs::rename(&away, &repository).expect("renamed");
     let refs = repository.join("packed-refs");
+    let good = std::fs::read(&refs).expect("what is published");
     replace(&refs, b"nonsense\n");
     hosted.cut_off("damaged refs", &["Unreachable HostError"]);
-    std::fs::remove_file(&refs).expect("removed");
+    replace(&refs, &good);
     drop(held);
 
     // A portal that wants everybody to log in has another certificate.

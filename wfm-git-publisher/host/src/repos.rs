@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 
 use repo_git::durable::{Stamp, TICK};
-use repo_git::repo::Ref;
+use repo_git::repo::{PACKED_REFS, Ref};
 use repo_git::{CommitId, OpenError, ReadError, Repo};
 use repo_model::Branch;
 use tokio::sync::{Semaphore, watch};
@@ -207,7 +207,7 @@ struct Stamps(Vec<(PathBuf, Option<Stamp>)>);
 impl Stamps {
     fn of(repository: &Path) -> io::Result<Self> {
         let mut stamps = Vec::new();
-        for name in ["HEAD", "packed-refs"] {
+        for name in ["HEAD", PACKED_REFS] {
             let path = repository.join(name);
             stamps.push((path.clone(), Stamp::of(&path)));
         }

@@ -1,10 +1,12 @@
 //! Noticing that the branches moved that devices wait for.
 
 use std::collections::HashSet;
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
+use repo_git::repo::PACKED_REFS;
 use repo_git::watch::{Change, Watcher};
 use repo_model::branch::HEADS;
 use tokio::sync::mpsc;
@@ -71,9 +73,8 @@ impl RefWatcher {
         if !lock(&self.watched).insert(hosted.name.clone()) {
             return;
         }
-        let heads = hosted.path.join(HEADS);
-        let watched = lock(&self.watcher).as_mut().map(|watcher| watcher.watch(&heads));
-        if !matches!(watched, Some(Ok(()))) {
+        let watch = |watcher: &mut Watcher| places(hosted).iter().try_for_each(|place| watcher.watch(place));
+        if !matches!(lock(&self.watcher).as_mut().map(watch), Some(Ok(()))) {
             tracing::debug!(repository = hosted.name, "it can't be watched, and is looked at often");
             lock(&self.unwatched).insert(hosted.name.clone());
             // `wait::refresh_moved` may sleep for longer than that.
@@ -97,17 +98,23 @@ impl RefWatcher {
             && let Some(watcher) = lock(&self.watcher).as_mut()
         {
             // It fails when what was watched is gone, which is as good.
-            let _ = watcher.unwatch(&hosted.path.join(HEADS));
+            places(hosted).iter().for_each(|place| drop(watcher.unwatch(place)));
         }
         self.watch(hosted);
     }
 }
 
-/// The repository whose branch a path is. Lock files are none; that a ref's file went is only a hint, too.
+/// Where branches are: in files of their own, and in `packed-refs`, which lies in the repository itself.
+fn places(hosted: &Hosted) -> [PathBuf; 2] {
+    [hosted.path.join(HEADS), hosted.path.clone()]
+}
+
+/// The repository whose branch a path is, or where several are. Lock files are none; that a ref's file went is only a hint, too.
 fn moved(root: &Path, path: &Path) -> Option<String> {
     let inside = path.strip_prefix(root).ok()?;
     let is_lock = inside.extension().is_some_and(|ending| ending == "lock");
-    let name: PathBuf = inside.components().take_while(|part| part.as_os_str() != "refs").collect();
+    let has_refs = |part: &OsStr| part == "refs" || part == PACKED_REFS;
+    let name: PathBuf = inside.components().take_while(|part| !has_refs(part.as_os_str())).collect();
     (!is_lock && name.as_path() != inside).then(|| name.to_string_lossy().into_owned())
 }
 
@@ -116,12 +123,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_path_of_a_branch_is_a_hint() {
+    fn only_the_path_of_branches_is_a_hint() {
         let found = |path: &str| moved(Path::new("/home"), Path::new(path));
         assert_eq!(found("/home/devices/a.git/refs/heads/desired").as_deref(), Some("devices/a.git"));
+        assert_eq!(found("/home/devices/a.git/packed-refs").as_deref(), Some("devices/a.git"));
         assert_eq!(found("/home/fleet.git/refs/heads/a/b").as_deref(), Some("fleet.git"));
-        for other in ["/home/devices/a.git/refs/heads/desired.lock", "/home/devices/a.git/HEAD", "/elsewhere/refs/x"] {
-            assert_eq!(found(other), None, "{other}");
+        for other in ["refs/heads/desired.lock", "packed-refs.lock", "HEAD", "writer.lock", ".tmp-1-2"] {
+            assert_eq!(found(&format!("/home/devices/a.git/{other}")), None, "{other}");
         }
+        assert_eq!(found("/elsewhere/refs/x"), None);
     }
 }

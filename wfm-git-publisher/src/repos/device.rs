@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use repo_git::repo::{Bare, Pack, Prepared, RenewError, branches};
+use repo_git::repo::{Bare, PACKED_REFS, Pack, Prepared, RenewError, branches};
 use repo_git::{
     BatchError, Commit, CommitId, ConsolidateError, Expected, LockError, OpenError, ReadError, RecoverError, RefError,
     RefMove, Repo, RepoLock, SignatureError, TreeError, TreeLimits, WriteError,
@@ -21,6 +21,9 @@ use super::{DESIRED, Home};
 /// Packs in a device's repository before they are made one, at least and at most.
 const FEW_PACKS: usize = 20;
 const MAX_PACKS: usize = 40;
+
+/// The branches that a publisher moves.
+const PUBLISHED: [Branch; 3] = [Branch::Bundle, Branch::Desired, Branch::Freshness];
 
 /// How long another writer, a device's push for instance, may keep the repository.
 pub(super) const LOCK_WAIT: std::time::Duration = std::time::Duration::from_secs(10);
@@ -319,7 +322,7 @@ fn max_packs(device: &DeviceId) -> usize {
 /// Whether a repository that can't be opened was ever more than half made.
 fn has_branches(path: &Path) -> bool {
     let heads = std::fs::read_dir(path.join("refs/heads"));
-    path.join("packed-refs").exists() || heads.is_ok_and(|mut heads| heads.next().is_some())
+    path.join(PACKED_REFS).exists() || heads.is_ok_and(|mut heads| heads.next().is_some())
 }
 
 /// One device's repository on this host, for writing what is made already: it isn't opened for that.
@@ -415,8 +418,8 @@ impl DeviceWriter {
         Ok(())
     }
 
-    /// Stores new commits durably, then moves branches one after the other, each only from where it stood. A lock file that a killed
-    /// process left is cleared once.
+    /// Stores new commits durably, then moves branches, each only from where it stood. A lock file that a killed process left is
+    /// cleared once.
     pub fn write(&self, pack: &Pack, moves: &[BranchMove]) -> Result<(), DeviceRepoError> {
         let moves: Vec<_> = moves
             .iter()
@@ -445,7 +448,10 @@ impl DeviceWriter {
     pub fn consolidate(&self, counted: Option<usize>) -> Result<(), DeviceRepoError> {
         let max = max_packs(&self.device);
         if self.bare.is_scattered(max, counted) {
-            Repo::open(&self.path)?.consolidate(&self.lock, max)?;
+            let repo = Repo::open(&self.path)?;
+            repo.consolidate(&self.lock, max)?;
+            // What an older version or a stock Git gave files of their own moves together from now on.
+            repo.pack_refs(&self.lock, &PUBLISHED.map(Branch::ref_name))?;
         }
         Ok(())
     }

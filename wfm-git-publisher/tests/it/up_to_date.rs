@@ -129,12 +129,13 @@ fn a_pass_that_would_do_nothing_is_known_without_one() {
 fn whoever_touches_a_branch_is_noticed_where_branches_are_not_read() {
     type Touch = fn(&Lab, &std::path::Path);
     let touches: [(&str, Touch); 4] = [
-        ("press-01", |lab, heads| {
-            fs::write(heads.join("desired"), lab.git("press-01", &["rev-parse", "bundle"]) + "\n").unwrap()
+        ("press-01", |lab, repo| {
+            let bundle = lab.git("press-01", &["rev-parse", "bundle"]) + "\n";
+            fs::write(repo.join("refs/heads/desired"), bundle).unwrap()
         }),
-        ("press-02", |_, heads| fs::remove_file(heads.join("freshness")).unwrap()),
-        ("press-03", |_, heads| _ = fs::copy(heads.join("desired"), heads.join("status")).unwrap()),
-        ("press-04", |_, heads| fs::rename(heads, heads.with_extension("gone")).unwrap()),
+        ("press-02", |lab, _| _ = lab.git("press-02", &["update-ref", "-d", "refs/heads/freshness"])),
+        ("press-03", |lab, _| _ = lab.git("press-03", &["update-ref", "refs/heads/status", "desired"])),
+        ("press-04", |_, repo| fs::remove_file(repo.join("packed-refs")).unwrap()),
     ];
     let lab = Lab::with(&touches.map(|(device, _)| device));
     lab.publish_all();
@@ -143,12 +144,12 @@ fn whoever_touches_a_branch_is_noticed_where_branches_are_not_read() {
     std::thread::sleep(std::time::Duration::from_millis(2100));
     assert!(lab.is_unchanged_at(*BEGIN) && stamped() == touches.len());
     for (device, touch) in touches {
-        let heads = lab.repo(device).join("refs/heads");
-        let kept = lab.dir().join("heads");
-        copy(&heads, &kept);
-        touch(&lab, &heads);
+        let repo = lab.repo(device);
+        let kept = lab.dir().join("kept");
+        copy(&repo, &kept);
+        touch(&lab, &repo);
         assert!(!lab.is_unchanged_at(*BEGIN), "{device}");
-        copy(&kept, &heads);
+        copy(&kept, &repo);
         assert!(lab.is_unchanged_at(*BEGIN), "{device} is as it was");
     }
 }

@@ -35,8 +35,8 @@ impl Bare {
         RepoLock::take(&self.path, wait)
     }
 
-    /// Stores a pack and, once it is durable, moves refs as [`Repo::move_refs`] does. Nothing is stored where none moves because one is
-    /// locked or stands elsewhere.
+    /// Stores a pack and, once it is durable, moves refs: those that have no files of their own all together, in `packed-refs`, and
+    /// others as [`Repo::move_refs`] does. Nothing is stored where none moves because one is locked or stands elsewhere.
     pub fn store_and_move(&self, pack: &Pack, moves: &[RefMove]) -> Result<(), WriteError> {
         let find = |name: &str| match reference(&self.path, name) {
             Err(BranchesError::Open(error)) => Err(ReadError::Ref { name: name.to_owned(), source: error.into() }),

@@ -9,6 +9,7 @@ use rustix::fs::CWD;
 use serde::{Deserialize, Serialize};
 
 use super::plain::plain;
+use super::refs::PACKED_REFS;
 use super::{OpenError, ReadError, Repo};
 use crate::CommitId;
 use crate::durable::Stamp;
@@ -52,7 +53,7 @@ fn stamps(directory: BorrowedFd<'_>, path: &Path, names: &[impl AsRef<str>]) -> 
     let stamp = |path: &Path| Stamp::below(directory, path);
     let mut stamps: Vec<_> = names.iter().map(|name| stamp(&heads.join(name.as_ref()))).collect();
     if stamps.contains(&None) {
-        stamps.push(stamp(&path.join("packed-refs")));
+        stamps.push(stamp(&path.join(PACKED_REFS)));
     }
     stamps
 }
@@ -67,11 +68,11 @@ pub fn stamped_branches<const N: usize>(
     // Before they are read: what is touched in between has another stamp next time.
     let stamps = stamps(CWD, path, &names);
     let (mut found, mut told) = ([None; N], stamps.iter().flatten().all(|stamp| stamp.shows_changes_from(now)));
-    for ((tip, name), stamp) in found.iter_mut().zip(names).zip(&stamps) {
-        let name = ref_name(name);
-        let said = plain(path, &name);
+    let names = names.map(ref_name);
+    let said = plain(path, names.each_ref().map(String::as_str));
+    for (((tip, name), said), stamp) in found.iter_mut().zip(&names).zip(said).zip(&stamps) {
         told &= stamp.is_none() || matches!(said, Some(Some(_)));
-        *tip = said.map_or_else(|| by_git(path, &name), Ok)?;
+        *tip = said.map_or_else(|| by_git(path, name), Ok)?;
     }
     Ok((found, told.then(|| BranchStamps::put_together(&stamps))))
 }
@@ -81,16 +82,17 @@ pub fn branches<const N: usize>(
     path: &Path,
     names: [impl AsRef<str>; N],
 ) -> Result<[Option<CommitId>; N], BranchesError> {
-    let mut found = [None; N];
-    for (tip, name) in found.iter_mut().zip(names) {
-        *tip = reference(path, &ref_name(name))?;
+    let (mut found, names) = ([None; N], names.map(ref_name));
+    let said = plain(path, names.each_ref().map(String::as_str));
+    for ((tip, name), said) in found.iter_mut().zip(&names).zip(said) {
+        *tip = said.map_or_else(|| by_git(path, name), Ok)?;
     }
     Ok(found)
 }
 
 /// Where a ref stands, loose or packed; `None` if it doesn't exist.
 pub(super) fn reference(path: &Path, name: &str) -> Result<Option<CommitId>, BranchesError> {
-    plain(path, name).map_or_else(|| by_git(path, name), Ok)
+    plain(path, [name])[0].map_or_else(|| by_git(path, name), Ok)
 }
 
 fn by_git(path: &Path, name: &str) -> Result<Option<CommitId>, BranchesError> {

@@ -11,7 +11,8 @@ use repo_model::branch::{HEADS, ref_name};
 
 use super::consolidate::has_extension;
 use super::recover::files_below;
-use super::{Bare, OpenError, Pack, Repo};
+use super::refs::PACKED_REFS;
+use super::{Bare, OpenError, Pack, Repo, packed};
 use crate::durable::store::PACK_MODE;
 use crate::{CommitId, durable};
 
@@ -81,8 +82,9 @@ impl Bare {
             return Ok(false);
         }
         let fail = |source| OpenError::Create { path: path.to_owned(), source };
-        let branches: Vec<_> = branches.iter().map(|(name, tip)| (ref_name(name), format!("{tip}\n"))).collect();
-        let branches = branches.iter().map(|(name, tip)| (name.as_str(), 0o644, tip.as_bytes()));
+        let branches: Vec<_> = branches.iter().map(|(name, tip)| (ref_name(name), *tip)).collect();
+        let branches = packed::with(&[], branches.iter().map(|(name, tip)| (name.as_str(), *tip)));
+        let branches = branches.as_deref().map(|text| (PACKED_REFS, 0o644, text));
         let pack = pack.files().map_err(fail)?;
         let pack = pack.iter().map(|(name, bytes)| (name.as_str(), PACK_MODE, &**bytes));
         make(path, head_branch.as_ref(), &pack.chain(branches).collect::<Vec<_>>()).map_err(fail)?;

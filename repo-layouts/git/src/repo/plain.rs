@@ -1,22 +1,34 @@
-//! Where a ref stands by its own file, read without gix.
+//! Where refs stand by their own files or `packed-refs`, read without gix.
 
 use std::fs::File;
 use std::io::{ErrorKind, Read};
 use std::path::Path;
 
+use super::packed;
+use super::refs::PACKED_REFS;
 use crate::CommitId;
 
 /// More than the file of a ref has that names a commit.
 const LONGEST: usize = 64;
 
-/// Where a ref stands whose file says it, or which has neither a file nor a place in `packed-refs`; `None` where only
-/// Git can tell, because it is packed, symbolic or damaged.
-pub(super) fn plain(root: &Path, name: &str) -> Option<Option<CommitId>> {
-    match read(&root.join(name)) {
-        Ok(Some(id)) => Some(Some(id)),
-        Err(error) if error.kind() == ErrorKind::NotFound && !root.join("packed-refs").exists() => Some(None),
-        _ => None,
+/// Where these refs stand; `None` where only Git can tell, because one is symbolic or damaged, or `packed-refs` isn't what it writes
+/// today.
+pub(super) fn plain<const N: usize>(root: &Path, names: [&str; N]) -> [Option<Option<CommitId>>; N] {
+    let mut found = names.map(|name| match read(&root.join(name)) {
+        Ok(id) => id.map(Some),
+        Err(error) => (error.kind() == ErrorKind::NotFound).then_some(None),
+    });
+    if found.contains(&Some(None)) {
+        // Read after their own files: one that had none any more had a place here by then.
+        let packed = match std::fs::read(root.join(PACKED_REFS)) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return found,
+            read => read.ok(),
+        };
+        for (found, name) in found.iter_mut().zip(names).filter(|(found, _)| **found == Some(None)) {
+            *found = packed.as_deref().and_then(|text| packed::find(text, name));
+        }
     }
+    found
 }
 
 /// The commit in a ref's file, read at once: this is done for thousands of them to find that nothing changed.

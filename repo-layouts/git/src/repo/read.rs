@@ -42,7 +42,7 @@ impl Repo {
         let invalid = |_| ReadError::InvalidName { name: full_name.to_owned() };
         let name: &FullNameRef = full_name.try_into().map_err(invalid)?;
         // Most branches are plain files; one that isn't there, gix looks for in six places.
-        let said = full_name.starts_with(HEADS).then(|| plain(self.git.common_dir(), full_name)).flatten();
+        let said = full_name.starts_with(HEADS).then(|| plain(self.git.common_dir(), [full_name])[0]).flatten();
         said.map_or_else(|| self.noted(self.find_ref(name.as_partial_name(), full_name)), Ok)
     }
 

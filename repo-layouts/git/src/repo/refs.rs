@@ -7,7 +7,7 @@ use std::{fmt, io};
 
 use gix::refs::FullNameRef;
 
-use super::{BatchError, Pack, ReadError, Repo};
+use super::{BatchError, Pack, ReadError, Repo, RepoLock, packed};
 use crate::durable::store::{RefLock, WrittenPack};
 use crate::{CommitId, durable};
 
@@ -83,6 +83,9 @@ pub enum WriteError {
     Move(#[from] RefError),
 }
 
+/// The file of the refs that have none of their own.
+pub const PACKED_REFS: &str = "packed-refs";
+
 /// How long a lock that someone else holds is waited for. Stock Git holds one for milliseconds.
 const PATIENCE: Duration = Duration::from_millis(500);
 
@@ -92,6 +95,14 @@ impl Repo {
     pub fn move_refs(&self, moves: &[RefMove]) -> Result<(), RefError> {
         let find = |name: &str| self.reference(name);
         Mover { root: &self.path, common: self.git.common_dir(), find: &find }.move_refs(moves)
+    }
+
+    /// Puts refs that have files of their own into `packed-refs`, where [`Bare::store_and_move`](super::Bare::store_and_move) moves
+    /// them together. Under the lock.
+    pub fn pack_refs(&self, lock: &RepoLock, names: &[impl AsRef<str>]) -> Result<(), RefError> {
+        debug_assert_eq!(lock.path, self.path, "the lock is of another repository");
+        let find = |name: &str| self.reference(name);
+        Mover { root: &self.path, common: self.git.common_dir(), find: &find }.pack(names)
     }
 
     /// Makes the packs durable that a stock Git put here (it syncs files, never directories): for its `update` hook, so
@@ -107,6 +118,19 @@ impl Repo {
         durable::store::sync_refs(&root.join("refs"))?;
         // `packed-refs` lies here.
         durable::store::sync_ref_dir(root)
+    }
+}
+
+impl RefMove {
+    /// Whether the ref, which stands here, is where the move expects it.
+    fn compare(&self, found: Option<CommitId>) -> Result<(), RefError> {
+        let Self { name, expected, .. } = self;
+        let is_expected = match expected {
+            Expected::Absent => found.is_none(),
+            Expected::At(id) => found == Some(*id),
+            Expected::Any => true,
+        };
+        if is_expected { Ok(()) } else { Err(RefError::Moved { name: name.clone(), expected: *expected, found }) }
     }
 }
 
@@ -127,14 +151,31 @@ impl Mover<'_> {
         self.finish(moves, locks)
     }
 
-    /// Stores a pack before the first ref moves. What the locks of the refs hold is synced together with it.
+    /// Stores a pack before the first ref moves: all of them together where none has a file of its own. What the locks hold is synced
+    /// together with the pack.
     pub(super) fn store_and_move(&self, pack: &Pack, moves: &[RefMove]) -> Result<(), WriteError> {
-        let mut locks = self.lock_moves(moves)?;
-        let mut written = pack.write(self.root, &self.common.join("objects/pack"))?;
-        prepare(moves, &mut locks, written.as_mut())?;
-        if let Some(written) = written {
-            written.install().map_err(|source| BatchError::store(self.root, source))?;
+        let store = |written: Option<WrittenPack>| match written {
+            Some(written) => written.install().map_err(|source| BatchError::store(self.root, source)),
+            None => Ok(()),
+        };
+        let write = || pack.write(self.root, &self.common.join("objects/pack"));
+        if let Some((mut lock, contents)) = self.lock_packed(moves)? {
+            let mut written = write()?;
+            let prepared = RefLock::prepare(vec![(&mut lock, contents)], written.as_mut());
+            prepared.map_err(|source| failed(moves, source))?;
+            store(written)?;
+            lock.replace_prepared().map_err(|source| failed(moves, source))?;
+            // A stock Git that didn't look for the lock may have given one a file meanwhile, which counts.
+            let mut overtaken = moves.iter().filter(|step| self.has_file(step));
+            return Ok(overtaken.try_for_each(|step| {
+                let expected = step.new.map_or(Expected::Absent, Expected::At);
+                self.compare(&RefMove { expected, ..step.clone() })
+            })?);
         }
+        let mut locks = self.lock_moves(moves)?;
+        let mut written = write()?;
+        prepare(moves, &mut locks, written.as_mut())?;
+        store(written)?;
         Ok(self.finish(moves, locks)?)
     }
 
@@ -142,17 +183,72 @@ impl Mover<'_> {
         moves.iter().map(|step| self.lock_move(step)).collect()
     }
 
+    /// Locks `packed-refs` to move all of these there, and says what it will hold; `None` if one of them has a file of its own, which
+    /// counts more, or goes.
+    fn lock_packed(&self, moves: &[RefMove]) -> Result<Option<(RefLock, Vec<u8>)>, RefError> {
+        let has_file = || moves.iter().any(|step| self.has_file(step));
+        let new = moves.iter().map(|step| Some((step.name.as_str(), step.new?)));
+        let Some(new) = new.collect::<Option<Vec<_>>>().filter(|new| !new.is_empty() && !has_file()) else {
+            return Ok(None);
+        };
+        moves.iter().try_for_each(check_name)?;
+        let first = &moves[0].name;
+        let lock = self.lock_ref(first, PACKED_REFS)?;
+        // A stock Git that moves one of them has its lock, and gives it a file.
+        moves.iter().try_for_each(|step| self.wait_for_lock(&step.name))?;
+        if has_file() {
+            return Ok(None);
+        }
+        let packed = read_packed(self.common).map_err(|source| failed(moves, source))?;
+        let Some(contents) = packed::with(&packed, new) else { return Ok(None) };
+        moves.iter().try_for_each(|step| match packed::find(&packed, &step.name) {
+            Some(found) => step.compare(found),
+            None => self.compare(step),
+        })?;
+        Ok(Some((lock, contents)))
+    }
+
+    fn has_file(&self, step: &RefMove) -> bool {
+        self.common.join(&step.name).exists()
+    }
+
+    /// Waits a little for whoever holds the lock of a ref.
+    fn wait_for_lock(&self, name: &str) -> Result<(), RefError> {
+        let lock = lock_of(&self.common.join(name));
+        let start = Instant::now();
+        while Path::new(&lock).exists() {
+            if start.elapsed() >= PATIENCE {
+                return Err(RefError::Locked { name: name.to_owned(), lock });
+            }
+            sleep(Duration::from_millis(2));
+        }
+        Ok(())
+    }
+
+    /// Puts refs that have files of their own into `packed-refs`, and removes their files then.
+    fn pack(&self, names: &[impl AsRef<str>]) -> Result<(), RefError> {
+        let loose = names.iter().map(AsRef::as_ref).filter(|name| self.common.join(name).exists());
+        let locks = loose.map(|name| Ok((name, self.lock_ref(name, name)?))).collect::<Result<Vec<_>, RefError>>()?;
+        let Some((first, _)) = locks.first() else { return Ok(()) };
+        let read = |name: &str| (self.find)(name).map_err(|source| RefError::Read { name: name.to_owned(), source });
+        let tips = locks.iter().map(|(name, _)| Ok((*name, read(name)?))).collect::<Result<Vec<_>, RefError>>()?;
+        let fail = |source| RefError::Io { name: (*first).to_owned(), source };
+        let packed = self.lock_ref(first, PACKED_REFS)?;
+        let tips = tips.into_iter().filter_map(|(name, tip)| Some((name, tip?)));
+        let Some(contents) = packed::with(&read_packed(self.common).map_err(fail)?, tips) else { return Ok(()) };
+        packed.replace(&contents).map_err(fail)?;
+        locks
+            .into_iter()
+            .try_for_each(|(name, lock)| lock.delete().map_err(|source| RefError::Io { name: name.to_owned(), source }))
+    }
+
     fn finish(&self, moves: &[RefMove], locks: Vec<RefLock>) -> Result<(), RefError> {
         moves.iter().zip(locks).try_for_each(|(step, lock)| self.move_ref(step, lock))
     }
 
     fn lock_move(&self, step: &RefMove) -> Result<RefLock, RefError> {
-        let name = &step.name;
-        let valid = <&FullNameRef>::try_from(name.as_str()).is_ok() && name.starts_with("refs/");
-        if !valid {
-            return Err(RefError::InvalidName { name: name.clone() });
-        }
-        let lock = self.lock_ref(name, name)?;
+        check_name(step)?;
+        let lock = self.lock_ref(&step.name, &step.name)?;
         self.compare(step).map(|()| lock)
     }
 
@@ -168,16 +264,11 @@ impl Mover<'_> {
     }
 
     fn compare(&self, step: &RefMove) -> Result<(), RefError> {
-        let RefMove { name, expected, .. } = step;
-        if *expected == Expected::Any {
+        if step.expected == Expected::Any {
             return Ok(());
         }
-        let found = (self.find)(name).map_err(|source| RefError::Read { name: name.clone(), source })?;
-        let wanted = match expected {
-            Expected::At(id) => Some(*id),
-            _ => None,
-        };
-        if found == wanted { Ok(()) } else { Err(RefError::Moved { name: name.clone(), expected: *expected, found }) }
+        let name = &step.name;
+        step.compare((self.find)(name).map_err(|source| RefError::Read { name: name.clone(), source })?)
     }
 
     /// Locks `file` in the Git directory for the sake of ref `name`, waiting a little for whoever has it.
@@ -189,9 +280,7 @@ impl Mover<'_> {
             match taken.map_err(|source| RefError::Io { name: name.to_owned(), source })? {
                 Some(lock) => return Ok(lock),
                 None if start.elapsed() < PATIENCE => sleep(Duration::from_millis(2)),
-                None => {
-                    return Err(RefError::Locked { name: name.to_owned(), lock: format!("{}.lock", target.display()) });
-                }
+                None => return Err(RefError::Locked { name: name.to_owned(), lock: lock_of(&target) }),
             }
         }
     }
@@ -199,13 +288,11 @@ impl Mover<'_> {
     /// Takes a ref out of `packed-refs`, where a stock Git may have put it.
     fn forget_packed(&self, name: &str) -> Result<(), RefError> {
         let fail = |source| RefError::Io { name: name.to_owned(), source };
-        let packed = self.common.join("packed-refs");
-        if !packed.exists() {
+        if !self.common.join(PACKED_REFS).exists() {
             return Ok(());
         }
-        let lock = self.lock_ref(name, "packed-refs")?;
-        let text = std::fs::read(&packed).map_err(fail)?;
-        match without(&text, name) {
+        let lock = self.lock_ref(name, PACKED_REFS)?;
+        match packed::without(&read_packed(self.common).map_err(fail)?, name) {
             Some(rest) => lock.replace(&rest).map_err(fail),
             None => Ok(()),
         }
@@ -216,26 +303,34 @@ impl Mover<'_> {
 fn prepare(moves: &[RefMove], locks: &mut [RefLock], pack: Option<&mut WrittenPack>) -> Result<(), RefError> {
     let contents = |(step, lock)| step_contents(step).map(|contents| (lock, contents));
     let contents = moves.iter().zip(locks).filter_map(contents).collect();
-    let first = moves.first().map_or("", |step| &step.name);
-    RefLock::prepare(contents, pack).map_err(|source| RefError::Io { name: first.to_owned(), source })
+    RefLock::prepare(contents, pack).map_err(|source| failed(moves, source))
+}
+
+/// An error of all of them, under the name of the first.
+fn failed(moves: &[RefMove], source: io::Error) -> RefError {
+    RefError::Io { name: moves.first().map(|step| step.name.clone()).unwrap_or_default(), source }
+}
+
+fn check_name(step: &RefMove) -> Result<(), RefError> {
+    let name = &step.name;
+    let is_valid = <&FullNameRef>::try_from(name.as_str()).is_ok() && name.starts_with("refs/");
+    if is_valid { Ok(()) } else { Err(RefError::InvalidName { name: name.clone() }) }
+}
+
+/// The lock file of a ref's file, for people.
+fn lock_of(target: &Path) -> String {
+    format!("{}.lock", target.display())
+}
+
+/// What `packed-refs` holds; nothing where there is none.
+fn read_packed(common: &Path) -> io::Result<Vec<u8>> {
+    match std::fs::read(common.join(PACKED_REFS)) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+        read => read,
+    }
 }
 
 /// What the file of a ref holds; `None` if it goes.
 fn step_contents(step: &RefMove) -> Option<Vec<u8>> {
     step.new.map(|id| format!("{id}\n").into_bytes())
-}
-
-/// `packed-refs` without this ref and the line that says what its tag points at; `None` if it isn't there.
-fn without(packed: &[u8], name: &str) -> Option<Vec<u8>> {
-    let mut rest = Vec::with_capacity(packed.len());
-    let mut dropping = false;
-    for line in packed.split_inclusive(|byte| *byte == b'\n') {
-        if !line.starts_with(b"^") {
-            dropping = line.trim_ascii_end().get(41..) == Some(name.as_bytes());
-        }
-        if !dropping {
-            rest.extend(line);
-        }
-    }
-    (rest.len() < packed.len()).then_some(rest)
 }

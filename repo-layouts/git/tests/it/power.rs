@@ -13,13 +13,13 @@ use std::path::{Path, PathBuf};
 
 use repo_git::durable::{self, SyncPoint};
 use repo_git::repo::Bare;
-use repo_git::{CommitId, Expected, FetchLimits, RefMove, Remote, Repo, TreeLimits};
+use repo_git::{CommitId, Expected, FetchLimits, RefError, RefMove, Remote, Repo, TreeLimits, WriteError};
 use repo_testkit::faults::chaos_rounds;
 use repo_testkit::faults::power::{Cut, Experiment, cut_everywhere};
 use repo_testkit::git;
 
 use crate::child;
-use crate::support::{Corner, commit, listing, newborn, spec, tree};
+use crate::support::{Corner, commit, grown, listing, newborn, spec, tree};
 
 /// What can be seen of the volume: refs, files, slots, directories.
 type State = BTreeMap<String, String>;
@@ -34,7 +34,7 @@ struct World<'a> {
 type Step = fn(&World<'_>);
 
 /// Each changes one visible thing, and does nothing when it is done already.
-const STEPS: [Step; 18] = [
+const STEPS: [Step; 20] = [
     |w| {
         durable::create_dir_all(&w.root.join("etc/deep"), 0o755).expect("made");
         durable::replace_file(&w.root.join("etc/deep/config"), &[b'1'; 3000], 0o600).expect("written");
@@ -50,6 +50,11 @@ const STEPS: [Step; 18] = [
     |w| w.write_slot(1, b'y'),
     |w| w.advance("refs/syncer/state", 1, Some(w.fetch(0))),
     |w| w.advance("refs/syncer/state", 1, Some(w.fetch(1))),
+    |w| {
+        let repo = w.repo();
+        repo.pack_refs(&repo.lock().expect("locked"), &["refs/heads/desired", "refs/heads/heartbeat"]).expect("packed");
+    },
+    |w| w.grow_up(),
     |w| w.advance("refs/heads/heartbeat", 0, None),
     |w| {
         let repo = w.repo();
@@ -113,6 +118,17 @@ impl World<'_> {
     fn give_birth(&self) {
         let (pack, branches) = newborn();
         Bare::create_with(&self.root.join("born.git"), "desired", &pack, &branches).expect("made");
+    }
+
+    /// Moves both of its branches at once.
+    fn grow_up(&self) {
+        let (pack, steps) = grown();
+        let bare = Bare::create(&self.root.join("born.git"), "desired").expect("there");
+        match bare.store_and_move(&pack, &steps) {
+            Ok(()) => {}
+            Err(WriteError::Move(RefError::Moved { found, .. })) => assert_eq!(found, steps[0].new, "it is done"),
+            Err(error) => panic!("{error}"),
+        }
     }
 
     /// Moves a ref to `new`, by compare-and-swap from where it stands, unless it is there.

@@ -3,10 +3,10 @@
 use std::fs;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use repo_git::repo::{BranchStamps, stamped_branches};
-use repo_git::{Expected, LockError, RefError, RefMove, Repo};
+use repo_git::repo::{Bare, BranchStamps, branches, stamped_branches};
+use repo_git::{Expected, LockError, RefError, RefMove, Repo, WriteError};
 
-use crate::support::{Corner, commit, set, store, tree};
+use crate::support::{Corner, commit, grown, newborn, set, store, tree};
 
 const NAME: &str = "refs/heads/desired";
 
@@ -103,6 +103,81 @@ fn stock_gits_locks_and_packed_refs_are_respected() {
     std::fs::write(repo.path().join("refs/heads/desired.lock"), "").expect("locked by another");
     assert!(matches!(repo.move_refs(&step(Expected::Absent, Some(one))), Err(RefError::Locked { .. })));
     assert!(repo.path().join("refs/heads/desired.lock").exists(), "another's lock stays");
+}
+
+#[test]
+fn refs_without_files_of_their_own_move_together_in_packed_refs() {
+    let corner = Corner::new();
+    let ((pack, born), (next, steps)) = (newborn(), grown());
+    let path = corner.path("r.git");
+    assert!(Bare::create_with(&path, "desired", &pack, &born).expect("made"));
+    let bare = Bare::create(&path, "desired").expect("there");
+    let file = |name: &str| path.join("refs/heads").join(name).exists();
+    let stand = || ["bundle", "desired"].map(|name| corner.git(&path, &["rev-parse", name]));
+    let new = steps.each_ref().map(|step| step.new.expect("a commit").to_string());
+    corner.git(&path, &["tag", "-a", "-m", "v1", "v1", "desired"]);
+    corner.git(&path, &["pack-refs", "--all"]);
+
+    // One that can't move holds back both, and nothing is stored.
+    let bad = [steps[0].clone(), RefMove { expected: Expected::Absent, ..steps[1].clone() }];
+    let error = bare.store_and_move(&next, &bad).expect_err("it stands somewhere");
+    assert!(matches!(error, WriteError::Move(RefError::Moved { name, .. }) if name == NAME));
+    for lock in ["refs/heads/desired.lock", "packed-refs.lock"] {
+        fs::write(path.join(lock), "").expect("locked by another");
+        let error = bare.store_and_move(&next, &steps).expect_err("it is locked");
+        assert!(matches!(error, WriteError::Move(RefError::Locked { lock: found, .. }) if found.ends_with(lock)));
+        fs::remove_file(path.join(lock)).expect("unlocked");
+    }
+    assert_eq!((stand(), Bare::count_packs(&path)), (born.map(|(_, id)| id.to_string()), Some(1)));
+
+    bare.store_and_move(&next, &steps).expect("moved");
+    assert_eq!(stand(), new);
+    assert!(!file("bundle") && !file("desired"), "none got a file");
+    assert_eq!(branches(&path, ["bundle", "desired"]).expect("readable"), steps.each_ref().map(|step| step.new));
+    corner.git(&path, &["fsck", "--strict", "--no-dangling"]);
+    assert_eq!(corner.git(&path, &["rev-parse", "v1^{commit}"]), born[1].1.to_string(), "the tag is where it was");
+}
+
+#[test]
+fn a_ref_with_a_file_of_its_own_moves_there_until_it_is_packed_again() {
+    let corner = Corner::new();
+    let ((pack, born), (next, steps)) = (newborn(), grown());
+    let path = corner.path("r.git");
+    assert!(Bare::create_with(&path, "desired", &pack, &born).expect("made"));
+    let bare = Bare::create(&path, "desired").expect("there");
+    let repo = Repo::open(&path).expect("opened");
+    let stand = || branches(&path, ["bundle", "desired"]).expect("readable");
+    let (old, new) = (born.map(|(_, id)| Some(id)), steps.each_ref().map(|step| step.new));
+    // Somebody moves it by hand, which gives it a file.
+    corner.git(&path, &["update-ref", NAME, &born[0].1.to_string()]);
+    assert_eq!(stand(), [old[0], old[0]]);
+    assert!(matches!(bare.store_and_move(&next, &steps), Err(WriteError::Move(RefError::Moved { .. }))));
+    corner.git(&path, &["update-ref", NAME, &born[1].1.to_string()]);
+    bare.store_and_move(&next, &steps).expect("moved");
+    assert_eq!(stand(), new);
+    let names = steps.each_ref().map(|step| step.name.clone());
+    repo.pack_refs(&repo.lock().expect("locked"), &names).expect("packed");
+    assert!(names.iter().all(|name| !path.join(name).exists()), "none has a file");
+    assert_eq!(stand(), new);
+    assert_eq!(corner.git(&path, &["rev-parse", "desired"]), new[1].expect("a commit").to_string());
+
+    // As an old Git wrote it: that is left to Git.
+    let text = fs::read_to_string(path.join("packed-refs")).expect("there");
+    let (_, refs) = text.split_once('\n').expect("a header");
+    fs::write(path.join("packed-refs"), refs).expect("written");
+    assert_eq!(stand(), new);
+    let back = steps.each_ref().map(|step| RefMove {
+        expected: step.new.map_or(Expected::Absent, Expected::At),
+        new: match step.expected {
+            Expected::At(id) => Some(id),
+            _ => None,
+        },
+        ..step.clone()
+    });
+    bare.store_and_move(&pack, &back).expect("moved");
+    assert_eq!(stand(), old);
+    assert_eq!(fs::read_to_string(path.join("packed-refs")).expect("there"), refs, "it is as it was");
+    corner.git(&path, &["fsck", "--strict", "--no-dangling"]);
 }
 
 #[test]

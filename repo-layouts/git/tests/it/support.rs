@@ -91,9 +91,23 @@ pub(crate) fn store(repo: &Repo, files: &FileTree, parents: &[CommitId], message
 
 /// What a repository is made with: a pack with two commits, and the branches that stand there.
 pub(crate) fn newborn() -> (Pack, [(&'static str, CommitId); 2]) {
+    branches(["1", "2"])
+}
+
+/// The next commits of both branches, and the moves that lead there.
+pub(crate) fn grown() -> (Pack, [RefMove; 2]) {
+    let ((pack, new), (_, old)) = (branches(["3", "4"]), newborn());
+    let step = |at: usize| {
+        let ((name, new), (_, old)) = (new[at], old[at]);
+        RefMove { name: format!("refs/heads/{name}"), expected: Expected::At(old), new: Some(new) }
+    };
+    (pack, [step(0), step(1)])
+}
+
+fn branches(texts: [&str; 2]) -> (Pack, [(&'static str, CommitId); 2]) {
     let mut prepared = Prepared::default();
     let mut make = |text: &str| prepared.commit(&spec(&tree(&[("f", text)]), &[], "m"), None).expect("made");
-    let branches = [("bundle", make("1")), ("desired", make("2"))];
+    let branches = [("bundle", make(texts[0])), ("desired", make(texts[1]))];
     (prepared.pack().expect("packed"), branches)
 }
 
