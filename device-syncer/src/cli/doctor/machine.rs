@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use repo_model::{error_chain, sort_few};
-use rustix::process::geteuid;
+use rustix::process::{getegid, geteuid};
 
 use super::Row;
 use crate::config::{Home, Settings, SshIdentity};
@@ -108,7 +108,8 @@ pub(super) fn secrets(home: &Home) -> Vec<Row> {
         match fs::metadata(&path) {
             Err(error) if error.kind() == ErrorKind::NotFound => continue,
             Err(error) => bad.push(Row::failed("secrets", format!("`{}`: {error}", path.display()), RIGHTS)),
-            Ok(found) => bad.extend(complaint(&path, &found)),
+            Ok(found) if path == home.root() && Rights::of(&found).are_a_volumes(&process()) => {}
+            Ok(found) => bad.extend(complaint(&path, &Rights::of(&found), &process())),
         }
         count += 1;
     }
@@ -120,14 +121,48 @@ pub(super) fn secrets(home: &Home) -> Vec<Row> {
 
 const RIGHTS: &str = "they have to be readable by the user that runs the syncer, and by nobody else";
 
-fn complaint(path: &Path, found: &fs::Metadata) -> Option<Row> {
-    let (mode, path) = (found.mode() & 0o777, path.display());
-    let (own, owner) = (geteuid().as_raw(), found.uid());
+/// Whose a file is, and what others may do with it.
+#[derive(Debug, Clone, Copy)]
+struct Rights {
+    user: u32,
+    group: u32,
+    mode: u32,
+}
+
+/// As whom this runs.
+struct Process {
+    user: u32,
+    group: u32,
+}
+
+fn process() -> Process {
+    Process { user: geteuid().as_raw(), group: getegid().as_raw() }
+}
+
+impl Rights {
+    fn of(found: &fs::Metadata) -> Self {
+        Self { user: found.uid(), group: found.gid(), mode: found.mode() & 0o7777 }
+    }
+
+    /// Whether these are the rights of a volume that the kubelet gave to the group of a pod (`fsGroup`): it stays root's, so
+    /// nobody in the pod can close it, and with other rights the kubelet would open all files in it to that group.
+    fn are_a_volumes(&self, to: &Process) -> bool {
+        self.user == 0
+            && to.user != 0
+            && self.group == to.group
+            && self.mode & 0o2070 == 0o2070
+            && self.mode & 0o002 == 0
+    }
+}
+
+fn complaint(path: &Path, rights: &Rights, own: &Process) -> Option<Row> {
+    let (mode, path) = (rights.mode & 0o777, path.display());
     if mode & 0o077 != 0 {
         return Some(Row::failed("secrets", format!("`{path}` has mode {mode:03o}"), format!("chmod go-rwx '{path}'")));
     }
-    let is_strange = owner != own && own != 0;
-    is_strange.then(|| Row::failed("secrets", format!("`{path}` is user {owner}'s, and this is user {own}"), RIGHTS))
+    let is_strange = rights.user != own.user && own.user != 0;
+    let found = || format!("`{path}` is user {}'s, and this is user {}", rights.user, own.user);
+    is_strange.then(|| Row::failed("secrets", found(), RIGHTS))
 }
 
 /// What only its owner may read: the keys of the home, and what device.yaml names.
@@ -169,5 +204,39 @@ fn room_at(check: &str, path: &Path) -> Row {
         NONE..LITTLE => Row::warning(check, found, more),
         _ if !has_files => Row::warning(check, format!("{found}, and hardly a file more ({})", stat.f_favail), more),
         _ => Row::ok(check, found),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const POD: Process = Process { user: 65532, group: 65532 };
+
+    #[test]
+    fn a_pods_volume_may_be_its_groups_and_nothing_else_may() {
+        let volume = Rights { user: 0, group: 65532, mode: 0o2775 };
+        assert!(volume.are_a_volumes(&POD));
+        for other in [
+            Rights { user: 65532, ..volume },
+            Rights { group: 0, ..volume },
+            Rights { mode: 0o2777, ..volume },
+            Rights { mode: 0o775, ..volume },
+            Rights { mode: 0o2755, ..volume },
+        ] {
+            assert!(!other.are_a_volumes(&POD), "{other:?}");
+        }
+        assert!(
+            !Rights { group: 0, ..volume }.are_a_volumes(&Process { user: 0, group: 0 }),
+            "root can close its home"
+        );
+    }
+
+    #[test]
+    fn a_secret_that_the_kubelet_opened_to_the_pods_group_is_told() {
+        let key = Rights { user: 65532, group: 65532, mode: 0o660 };
+        assert!(complaint(Path::new("status.key"), &key, &POD).is_some());
+        assert!(complaint(Path::new("status.key"), &Rights { mode: 0o600, ..key }, &POD).is_none());
+        assert!(complaint(Path::new("status.key"), &Rights { user: 0, mode: 0o600, ..key }, &POD).is_some());
     }
 }
