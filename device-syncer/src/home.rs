@@ -538,6 +538,18 @@ pub fn lock(home: &Home) -> Result<Locks, HomeError> {
     Ok(Locks { _own: own, _children: children })
 }
 
+/// Waits for a syncer that works on this home to end, `patience` at most.
+pub fn wait_for_another(home: &Home, patience: Duration) {
+    let until = Instant::now() + patience;
+    let mut is_logged = false;
+    while is_at_work(home) && Instant::now() < until {
+        if !std::mem::replace(&mut is_logged, true) {
+            tracing::info!("waiting for another device-syncer on this home to end, {} s at most", patience.as_secs());
+        }
+        std::thread::sleep(TRY);
+    }
+}
+
 /// Whether a syncer is at work on this home: it holds the lock, of which nobody else takes more than a look.
 pub fn is_at_work(home: &Home) -> bool {
     let lock = File::open(home.lock());

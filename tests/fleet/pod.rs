@@ -85,6 +85,40 @@ fn the_settings_of_the_pod_are_read_by_the_syncer_and_its_kubeconfig_by_kubectl(
 }
 
 #[test]
+fn secrets_of_the_site_are_where_the_settings_look_for_them() {
+    let cluster = restricted(HELM_4);
+    install(&cluster, &["secrets.settings=plant", "secrets.deviceFiles=words"]);
+    let pod = object(&cluster, "deployment/press")["spec"]["template"]["spec"].take();
+    let settings = object(&cluster, "configmap/press")["data"]["device.yaml"].take();
+    uninstall(&cluster);
+    let list = |value: &Value| value.as_array().expect("a list").clone();
+    // In which directory of the container the keys of a Secret are.
+    let place = |container: &Value, secret: &str| {
+        let has = |volume: &Value| {
+            let sources = volume["projected"]["sources"].as_array().cloned().unwrap_or_default();
+            volume["secret"]["secretName"] == secret || sources.iter().any(|one| one["secret"]["name"] == secret)
+        };
+        let volume = list(&pod["volumes"]).into_iter().find(has).expect("a volume with it")["name"].take();
+        let is_of = |mount: &Value| mount["name"] == volume && mount["subPath"].is_null();
+        let mount = list(&container["volumeMounts"]).into_iter().find(is_of)?;
+        Some(mount["mountPath"].as_str().expect("a path").to_owned())
+    };
+    let syncer = &pod["containers"][0];
+    let variables = list(&syncer["env"]);
+    let credentials = variables.iter().find(|one| one["name"] == "CREDENTIALS_DIRECTORY").expect("it is set");
+    assert_eq!(place(syncer, "plant").as_deref(), credentials["value"].as_str());
+    let device_files = format!("deviceFiles: {}", place(syncer, "words").expect("it is mounted"));
+    assert!(settings.as_str().expect("settings").lines().any(|line| line == device_files), "{settings}");
+    assert_ne!(
+        place(syncer, "plant"),
+        place(syncer, "words"),
+        "no deployment may ask for what the site's settings name"
+    );
+    let join = &pod["initContainers"][0];
+    assert_eq!((place(join, "plant"), place(join, "words")), (None, None), "joining needs none of them");
+}
+
+#[test]
 fn the_chart_has_the_version_of_the_programs() {
     let chart = fs::read_to_string(chart().join("Chart.yaml")).expect("a chart");
     for line in ["version: ", "appVersion: "].map(|key| format!("\n{key}{}\n", env!("CARGO_PKG_VERSION"))) {

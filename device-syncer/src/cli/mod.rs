@@ -179,7 +179,7 @@ fn execute(cli: Cli) -> Result<ExitCode, CliError> {
     match cli.command {
         Command::Init(args) => init::run(&home, &args),
         Command::Enroll(args) => enroll::run(&home, &args),
-        Command::Run(_) => run::run(home),
+        Command::Run(args) => run::run(home, &args),
         Command::Once(_) => once::run(home),
         Command::Plan(args) => plan::run(home, &args),
         Command::Status(args) => status::run(&home, &args),

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use repo_service::ServiceManager;
 
-use crate::config::Home;
+use crate::config::{Home, parse_duration};
 use crate::error::CliError;
 use crate::home;
 use crate::reconcile::agent;
@@ -17,9 +17,21 @@ const KEEP: Duration = Duration::from_secs(20);
 /// Follows the repository until SIGTERM or SIGINT.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  device-syncer run --log json       # as a service: docs/service.md")]
-pub(super) struct Args {}
+pub(super) struct Args {
+    /// Where another syncer works on this home, waits for that one to end, for as long as this at most: the pod in whose
+    /// place this one comes may still have its last step in hand. Without it that is an error at once
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    wait: Option<Duration>,
+}
 
-pub(super) fn run(home: Home) -> Result<ExitCode, CliError> {
+fn time(text: &str) -> Result<Duration, &'static str> {
+    parse_duration(text).ok_or("expected a time like 30s or 2m")
+}
+
+pub(super) fn run(home: Home, args: &Args) -> Result<ExitCode, CliError> {
+    if let Some(patience) = args.wait {
+        home::wait_for_another(&home, patience);
+    }
     let (syncer, _locks) = home::open(home)?;
     let failed = |source| CliError::Io { doing: "can't start the loop".to_owned(), source };
     let mut runtime = tokio::runtime::Builder::new_current_thread();

@@ -6,6 +6,9 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- define "device-syncer.settings" -}}
 docker: {use: false}
 helm: {program: /usr/bin/helm, kubeconfig: /etc/device-syncer/kubeconfig, context: pod}
+{{- if .Values.secrets.deviceFiles }}
+deviceFiles: /etc/device-files
+{{- end }}
 {{- with .Values.settings }}
 {{ toYaml . }}
 {{- end }}

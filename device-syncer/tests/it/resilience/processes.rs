@@ -38,6 +38,23 @@ fn two_syncers_do_not_work_on_one_home() {
     world.assert_idle();
 }
 
+#[test]
+fn a_syncer_that_is_to_wait_begins_once_the_other_one_has_ended() {
+    let world = World::running();
+    let first = hanging_update(&world);
+    let mut second = command(&world.home(), &["run", "--wait", "5m"]).spawn().unwrap();
+    assert!(!comes_within(Duration::from_secs(4), || second.try_wait().unwrap().is_some()), "it waits");
+    world.fake.unset("hang-up");
+    finish(first).good();
+    world.told();
+    world.hand.want("greeter", &world.app, "salut");
+    world.hand.publish();
+    until("it follows", || world.greetings() == ["salut"]);
+    terminate(&second);
+    let said = finish(second).good().stderr;
+    assert!(said.contains("waiting for another device-syncer on this home to end, 300 s at most"), "{said}");
+}
+
 /// As somebody has who looks whether a syncer is at work, and a child that a killed syncer had not started yet.
 #[test]
 fn who_has_a_homes_lock_for_a_moment_is_waited_for() {
