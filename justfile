@@ -44,10 +44,15 @@ package *parts:
 
 # Installs the packages on a machine of its own, reboots, upgrades, removes and purges it (needs root)
 package-test *args:
-    .ci/setup base stack package
+    .ci/setup base stack package node
     .ci/with-stack .ci/package-test "$@"
 
-# Installs what the tests, the checks and the demo need (parts: base docker helm cell stack kube power clients nextest deny fuzz package static)
+# Runs the image by its chart on a node of its own, with a real kubelet: deletes it, cuts power, upgrades, uninstalls (needs root; a part of package-test)
+pod-test *args:
+    .ci/setup base stack node
+    .ci/with-stack .ci/pod-test "$@"
+
+# Installs what the tests, the checks and the demo need (parts: base docker helm cell node stack kube power clients nextest deny fuzz package static)
 setup *parts:
     .ci/setup "$@"
 

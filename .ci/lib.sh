@@ -43,6 +43,16 @@ machine_helm() {
     command -v helm
 }
 
+# Waits until a command ($2…) succeeds; false if it doesn't within so many seconds ($1).
+within() {
+    local left=$(($1 * 5))
+    until "${@:2}" >/dev/null 2>&1; do
+        left=$((left - 1))
+        [ "$left" -gt 0 ] || return 1
+        sleep 0.2
+    done
+}
+
 # Takes a lock for the rest of the script, or of the subshell that calls it, on descriptor 9.
 # Daemons are started with 9>&- so that they do not hold it.
 lock() {
