@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use mimalloc::MiMalloc;
 
 /// What is made of thousands of devices are many small pieces: with the C library's allocator a publish to all of them takes a fifth
-/// more CPU. Without huge pages, of which a plan would touch more than it needs.
+/// more CPU.
 #[global_allocator]
 static ALLOCATOR: MiMalloc = MiMalloc;
 

@@ -129,7 +129,7 @@ struct Rights {
     mode: u32,
 }
 
-/// As whom this runs.
+/// The effective user and group of this process.
 struct Process {
     user: u32,
     group: u32,

@@ -8,8 +8,8 @@ use repo_model::branch::ref_name;
 use rustix::fs::CWD;
 use serde::{Deserialize, Serialize};
 
+use super::packed::PACKED_REFS;
 use super::plain::plain;
-use super::refs::PACKED_REFS;
 use super::{OpenError, ReadError, Repo};
 use crate::CommitId;
 use crate::durable::Stamp;

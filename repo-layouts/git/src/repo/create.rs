@@ -10,9 +10,9 @@ use gix::refs::FullName;
 use repo_model::branch::{HEADS, ref_name};
 
 use super::consolidate::has_extension;
+use super::packed::{PACKED_REFS, PackedRefs};
 use super::recover::files_below;
-use super::refs::PACKED_REFS;
-use super::{Bare, OpenError, Pack, Repo, packed};
+use super::{Bare, OpenError, Pack, Repo};
 use crate::durable::store::PACK_MODE;
 use crate::{CommitId, durable};
 
@@ -83,8 +83,8 @@ impl Bare {
         }
         let fail = |source| OpenError::Create { path: path.to_owned(), source };
         let branches: Vec<_> = branches.iter().map(|(name, tip)| (ref_name(name), *tip)).collect();
-        let branches = packed::with(&[], branches.iter().map(|(name, tip)| (name.as_str(), *tip)));
-        let branches = branches.as_deref().map(|text| (PACKED_REFS, 0o644, text));
+        let branches = PackedRefs::default().with(branches.iter().map(|(name, tip)| (name.as_str(), *tip)));
+        let branches = [(PACKED_REFS, 0o644, branches.as_slice())];
         let pack = pack.files().map_err(fail)?;
         let pack = pack.iter().map(|(name, bytes)| (name.as_str(), PACK_MODE, &**bytes));
         make(path, head_branch.as_ref(), &pack.chain(branches).collect::<Vec<_>>()).map_err(fail)?;

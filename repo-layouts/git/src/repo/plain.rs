@@ -4,8 +4,7 @@ use std::fs::File;
 use std::io::{ErrorKind, Read};
 use std::path::Path;
 
-use super::packed;
-use super::refs::PACKED_REFS;
+use super::packed::{PackedRefs, read_packed};
 use crate::CommitId;
 
 /// More than the file of a ref has that names a commit.
@@ -20,12 +19,10 @@ pub(super) fn plain<const N: usize>(root: &Path, names: [&str; N]) -> [Option<Op
     });
     if found.contains(&Some(None)) {
         // Read after their own files: one that had none any more had a place here by then.
-        let packed = match std::fs::read(root.join(PACKED_REFS)) {
-            Err(error) if error.kind() == ErrorKind::NotFound => return found,
-            read => read.ok(),
-        };
+        let text = read_packed(root).ok();
+        let packed = text.as_deref().and_then(PackedRefs::read);
         for (found, name) in found.iter_mut().zip(names).filter(|(found, _)| **found == Some(None)) {
-            *found = packed.as_deref().and_then(|text| packed::find(text, name));
+            *found = packed.as_ref().map(|packed| packed.find(name));
         }
     }
     found

@@ -7,7 +7,9 @@ use std::{fmt, io};
 
 use gix::refs::FullNameRef;
 
-use super::{BatchError, Pack, ReadError, Repo, RepoLock, packed};
+use super::packed::{PACKED_REFS, PackedRefs, read_packed, without};
+use super::plain::plain;
+use super::{BatchError, Pack, ReadError, Repo, RepoLock};
 use crate::durable::store::{RefLock, WrittenPack};
 use crate::{CommitId, durable};
 
@@ -82,9 +84,6 @@ pub enum WriteError {
     #[error(transparent)]
     Move(#[from] RefError),
 }
-
-/// The file of the refs that have none of their own.
-pub const PACKED_REFS: &str = "packed-refs";
 
 /// How long a lock that someone else holds is waited for. Stock Git holds one for milliseconds.
 const PATIENCE: Duration = Duration::from_millis(500);
@@ -199,13 +198,10 @@ impl Mover<'_> {
         if has_file() {
             return Ok(None);
         }
-        let packed = read_packed(self.common).map_err(|source| failed(moves, source))?;
-        let Some(contents) = packed::with(&packed, new) else { return Ok(None) };
-        moves.iter().try_for_each(|step| match packed::find(&packed, &step.name) {
-            Some(found) => step.compare(found),
-            None => self.compare(step),
-        })?;
-        Ok(Some((lock, contents)))
+        let text = read_packed(self.common).map_err(|source| failed(moves, source))?;
+        let Some(packed) = PackedRefs::read(&text) else { return Ok(None) };
+        moves.iter().try_for_each(|step| step.compare(packed.find(&step.name)))?;
+        Ok(Some((lock, packed.with(new))))
     }
 
     fn has_file(&self, step: &RefMove) -> bool {
@@ -225,21 +221,20 @@ impl Mover<'_> {
         Ok(())
     }
 
-    /// Puts refs that have files of their own into `packed-refs`, and removes their files then.
+    /// Puts refs that have files of their own into `packed-refs`, and removes their files then. One that names another ref stays.
     fn pack(&self, names: &[impl AsRef<str>]) -> Result<(), RefError> {
         let loose = names.iter().map(AsRef::as_ref).filter(|name| self.common.join(name).exists());
         let locks = loose.map(|name| Ok((name, self.lock_ref(name, name)?))).collect::<Result<Vec<_>, RefError>>()?;
-        let Some((first, _)) = locks.first() else { return Ok(()) };
-        let read = |name: &str| (self.find)(name).map_err(|source| RefError::Read { name: name.to_owned(), source });
-        let tips = locks.iter().map(|(name, _)| Ok((*name, read(name)?))).collect::<Result<Vec<_>, RefError>>()?;
-        let fail = |source| RefError::Io { name: (*first).to_owned(), source };
-        let packed = self.lock_ref(first, PACKED_REFS)?;
-        let tips = tips.into_iter().filter_map(|(name, tip)| Some((name, tip?)));
-        let Some(contents) = packed::with(&read_packed(self.common).map_err(fail)?, tips) else { return Ok(()) };
-        packed.replace(&contents).map_err(fail)?;
-        locks
-            .into_iter()
-            .try_for_each(|(name, lock)| lock.delete().map_err(|source| RefError::Io { name: name.to_owned(), source }))
+        let tips = locks.into_iter().filter_map(|(name, lock)| Some((name, lock, plain(self.common, [name])[0]??)));
+        let tips: Vec<_> = tips.collect();
+        let Some((first, ..)) = tips.first() else { return Ok(()) };
+        let fail = |name: &str, source| RefError::Io { name: name.to_owned(), source };
+        let lock = self.lock_ref(first, PACKED_REFS)?;
+        let text = read_packed(self.common).map_err(|source| fail(first, source))?;
+        let Some(packed) = PackedRefs::read(&text) else { return Ok(()) };
+        let contents = packed.with(tips.iter().map(|(name, _, tip)| (*name, *tip)));
+        lock.replace(&contents).map_err(|source| fail(first, source))?;
+        tips.into_iter().try_for_each(|(name, lock, _)| lock.delete().map_err(|source| fail(name, source)))
     }
 
     fn finish(&self, moves: &[RefMove], locks: Vec<RefLock>) -> Result<(), RefError> {
@@ -292,7 +287,7 @@ impl Mover<'_> {
             return Ok(());
         }
         let lock = self.lock_ref(name, PACKED_REFS)?;
-        match packed::without(&read_packed(self.common).map_err(fail)?, name) {
+        match without(&read_packed(self.common).map_err(fail)?, name) {
             Some(rest) => lock.replace(&rest).map_err(fail),
             None => Ok(()),
         }
@@ -320,14 +315,6 @@ fn check_name(step: &RefMove) -> Result<(), RefError> {
 /// The lock file of a ref's file, for people.
 fn lock_of(target: &Path) -> String {
     format!("{}.lock", target.display())
-}
-
-/// What `packed-refs` holds; nothing where there is none.
-fn read_packed(common: &Path) -> io::Result<Vec<u8>> {
-    match std::fs::read(common.join(PACKED_REFS)) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
-        read => read,
-    }
 }
 
 /// What the file of a ref holds; `None` if it goes.

@@ -1,16 +1,17 @@
 //! Compare-and-swap of refs, alone and against others.
 
 use std::fs;
+use std::path::PathBuf;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use repo_git::repo::{Bare, BranchStamps, branches, stamped_branches};
-use repo_git::{Expected, LockError, RefError, RefMove, Repo, WriteError};
+use repo_git::{CommitId, Expected, LockError, RefError, RefMove, Repo, WriteError};
 
 use crate::support::{Corner, commit, grown, newborn, set, store, tree};
 
 const NAME: &str = "refs/heads/desired";
 
-fn step(expected: Expected, new: Option<repo_git::CommitId>) -> [RefMove; 1] {
+fn step(expected: Expected, new: Option<CommitId>) -> [RefMove; 1] {
     [RefMove { name: NAME.to_owned(), expected, new }]
 }
 
@@ -105,13 +106,19 @@ fn stock_gits_locks_and_packed_refs_are_respected() {
     assert!(repo.path().join("refs/heads/desired.lock").exists(), "another's lock stays");
 }
 
+/// A repository that was made with its branches, and where they stand.
+fn bare(corner: &Corner) -> (PathBuf, Bare, [(&'static str, CommitId); 2]) {
+    let ((pack, born), path) = (newborn(), corner.path("r.git"));
+    assert!(Bare::create_with(&path, "desired", &pack, &born).expect("made"));
+    let bare = Bare::create(&path, "desired").expect("there");
+    (path, bare, born)
+}
+
 #[test]
 fn refs_without_files_of_their_own_move_together_in_packed_refs() {
     let corner = Corner::new();
-    let ((pack, born), (next, steps)) = (newborn(), grown());
-    let path = corner.path("r.git");
-    assert!(Bare::create_with(&path, "desired", &pack, &born).expect("made"));
-    let bare = Bare::create(&path, "desired").expect("there");
+    let (path, bare, born) = bare(&corner);
+    let (next, steps) = grown();
     let file = |name: &str| path.join("refs/heads").join(name).exists();
     let stand = || ["bundle", "desired"].map(|name| corner.git(&path, &["rev-parse", name]));
     let new = steps.each_ref().map(|step| step.new.expect("a commit").to_string());
@@ -141,10 +148,8 @@ fn refs_without_files_of_their_own_move_together_in_packed_refs() {
 #[test]
 fn a_ref_with_a_file_of_its_own_moves_there_until_it_is_packed_again() {
     let corner = Corner::new();
-    let ((pack, born), (next, steps)) = (newborn(), grown());
-    let path = corner.path("r.git");
-    assert!(Bare::create_with(&path, "desired", &pack, &born).expect("made"));
-    let bare = Bare::create(&path, "desired").expect("there");
+    let (path, bare, born) = bare(&corner);
+    let (next, steps) = grown();
     let repo = Repo::open(&path).expect("opened");
     let stand = || branches(&path, ["bundle", "desired"]).expect("readable");
     let (old, new) = (born.map(|(_, id)| Some(id)), steps.each_ref().map(|step| step.new));
@@ -161,6 +166,11 @@ fn a_ref_with_a_file_of_its_own_moves_there_until_it_is_packed_again() {
     assert_eq!(stand(), new);
     assert_eq!(corner.git(&path, &["rev-parse", "desired"]), new[1].expect("a commit").to_string());
 
+    // One that names another ref is left as it is.
+    corner.git(&path, &["symbolic-ref", "refs/heads/other", NAME]);
+    repo.pack_refs(&repo.lock().expect("locked"), &["refs/heads/other"]).expect("nothing is done");
+    assert_eq!(corner.git(&path, &["symbolic-ref", "refs/heads/other"]), NAME);
+
     // As an old Git wrote it: that is left to Git.
     let text = fs::read_to_string(path.join("packed-refs")).expect("there");
     let (_, refs) = text.split_once('\n').expect("a header");
@@ -174,7 +184,7 @@ fn a_ref_with_a_file_of_its_own_moves_there_until_it_is_packed_again() {
         },
         ..step.clone()
     });
-    bare.store_and_move(&pack, &back).expect("moved");
+    bare.store_and_move(&newborn().0, &back).expect("moved");
     assert_eq!(stand(), old);
     assert_eq!(fs::read_to_string(path.join("packed-refs")).expect("there"), refs, "it is as it was");
     corner.git(&path, &["fsck", "--strict", "--no-dangling"]);
