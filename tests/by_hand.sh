@@ -6,7 +6,8 @@
 #   by_hand.sh app     DIR ID REPOSITORY REVISION MANIFEST_DIGEST CONTENT_DIGEST GREETING
 #                                       writes a deployment of a compose archive; GREETING is a YAML value
 #   by_hand.sh drop    DIR ID           takes it back
-#   by_hand.sh publish DIR              commits all of that with the next serial
+#   by_hand.sh prepare DIR              commits all of that with the next serial, and prints how the branches move to it
+#   by_hand.sh publish DIR              does that, and moves them
 #   by_hand.sh status  REPOSITORY KEY STATE
 #                                       writes a status commit as the device would, signed by the key file KEY
 #
@@ -78,13 +79,11 @@ write_tree() (
     rm -f "$GIT_INDEX_FILE"
 )
 
-# Commits tree $1 on branch $2, signed by key $3; the message comes from standard input, parents follow.
+# Commits tree $1, signed by key $2, and prints its id; the message comes from standard input, parents follow.
 commit() {
-    tree=$1 branch=$2 key=$3
-    shift 3
-    id=$(in_repository -c gpg.format=ssh -c "user.signingkey=$key" commit-tree -S "$@" -F - "$tree")
-    in_repository update-ref "refs/heads/$branch" "$id"
-    printf '%s\n' "$id"
+    tree=$1 key=$2
+    shift 2
+    in_repository -c gpg.format=ssh -c "user.signingkey=$key" commit-tree -S "$@" -F - "$tree"
 }
 
 make() {
@@ -172,7 +171,7 @@ write_envelope() {
         "$described" "$device" "$keys" "$listed" "$fleet" "$serial" "$serial" >"$tree/envelope.json"
 }
 
-publish() {
+prepare() {
     serial=$(($(cat "$dir/serial") + 1))
     tree=$dir/desired
     rm -f "$tree/manifest.json" "$tree/envelope.json"
@@ -181,21 +180,27 @@ publish() {
     envelope=$(digest "$tree/envelope.json")
     about=$(printf 'Fleet: %s\nDevice: %s\nSerial: %s' "$fleet" "$device" "$serial")
 
-    printf 'bundle of serial %s\n\nKind: bundle\n%s\n' "$serial" "$about" |
-        commit "$(write_tree "$dir/bundle")" bundle "$dir/publisher" >/dev/null
+    bundle=$(printf 'bundle of serial %s\n\nKind: bundle\n%s\n' "$serial" "$about" |
+        commit "$(write_tree "$dir/bundle")" "$dir/publisher")
 
     parent=$(in_repository rev-parse -q --verify refs/heads/desired || true)
     tip=$(printf 'by hand (serial %s)\n\nKind: desired\n%s\nManifest-Version: %s\nManifest-Digest: %s\nEnvelope-Digest: %s\nFleet-Commit: 0000000000000000000000000000000000000000\nOperator-Key: unverified\n' \
         "$serial" "$about" "$serial" "$(digest "$tree/manifest.json")" "$envelope" |
-        commit "$(write_tree "$tree")" desired "$dir/publisher" ${parent:+-p "$parent"})
+        commit "$(write_tree "$tree")" "$dir/publisher" ${parent:+-p "$parent"})
 
     rm -rf "$dir/freshness" && mkdir "$dir/freshness"
     printf '{"device":"%s","envelopeDigest":"%s","expires":"%s","fleet":"%s","issued":"%s","serial":%s,"tip":"%s"}\n' \
         "$device" "$envelope" "$(date -u -d '+24 hours' +%Y-%m-%dT%H:%M:%SZ)" "$fleet" \
         "$(date -u +%Y-%m-%dT%H:%M:%SZ)" "$serial" "$tip" >"$dir/freshness/freshness.json"
-    printf 'fresh\n\nKind: freshness\n%s\n' "$about" |
-        commit "$(write_tree "$dir/freshness")" freshness "$dir/publisher" >/dev/null
+    freshness=$(printf 'fresh\n\nKind: freshness\n%s\n' "$about" |
+        commit "$(write_tree "$dir/freshness")" "$dir/publisher")
     printf '%s\n' "$serial" >"$dir/serial"
+    printf 'update refs/heads/%s %s\n' bundle "$bundle" desired "$tip" freshness "$freshness"
+}
+
+publish() {
+    moves=$(prepare)
+    printf '%s\n' "$moves" | in_repository update-ref --stdin
 }
 
 status() { # key, state
@@ -215,13 +220,14 @@ status() { # key, state
         "$tip" "$(digest "$work/envelope.json")" "$(trailer Manifest-Version)" "$(trailer Serial)" \
         "$(uuid5 "$(trailer Fleet)" "$(ssh-keygen -y -f "$1" | cut -d' ' -f1,2)")" >"$work/status/syncer.json"
     parent=$(in_repository rev-parse -q --verify refs/heads/status || true)
-    printf 'by hand\n\nKind: status\nFleet: %s\nDevice: %s\nSerial: %s\nDesired-Commit: %s%s\n' \
+    commit=$(printf 'by hand\n\nKind: status\nFleet: %s\nDevice: %s\nSerial: %s\nDesired-Commit: %s%s\n' \
         "$(trailer Fleet)" "$(trailer Device)" "$(trailer Serial)" "$tip" "$states" |
-        commit "$(write_tree "$work/status")" status "$1" ${parent:+-p "$parent"} >/dev/null
+        commit "$(write_tree "$work/status")" "$1" ${parent:+-p "$parent"})
+    in_repository update-ref refs/heads/status "$commit"
     rm -r "$work"
 }
 
-[ $# -ge 2 ] || die "usage: by_hand.sh make|enroll|app|drop|publish|status DIR …"
+[ $# -ge 2 ] || die "usage: by_hand.sh make|enroll|app|drop|prepare|publish|status DIR …"
 command=$1 dir=$2 repository=$2/repository.git
 shift 2
 if [ -e "$dir/fleet" ]; then
@@ -236,6 +242,7 @@ make)
 enroll) printf '%s\n' "$1" >>"$dir/var.status_key" ;;
 app) app "$@" ;;
 drop) drop "$1" ;;
+prepare) prepare ;;
 publish) publish ;;
 status) repository=$dir && status "$@" ;;
 *) die "unknown command $command" ;;

@@ -53,8 +53,8 @@ impl Hand {
         Self { dir }
     }
 
-    fn script(&self, command: &str, args: &[&str]) {
-        text(Command::new(SCRIPT).arg(command).arg(&self.dir).args(args).output().expect("the script runs"));
+    fn script(&self, command: &str, args: &[&str]) -> String {
+        text(Command::new(SCRIPT).arg(command).arg(&self.dir).args(args).output().expect("the script runs"))
     }
 
     pub fn path(&self, name: &str) -> PathBuf {
@@ -132,10 +132,17 @@ impl Hand {
         git::git(&self.repository(), &["update-ref", &format!("refs/heads/{branch}"), commit]);
     }
 
-    /// Publishes the next serial, and puts in its place what `change` makes of it.
+    /// Publishes what `change` makes of the next serial, so that no device ever sees that as it was.
     pub fn forge(&self, change: impl FnOnce(&mut Draft)) -> String {
-        self.publish();
-        self.forge_on("desired", change)
+        let moves = self.script("prepare", &[]);
+        let desired = moves.lines().find_map(|line| line.strip_prefix("update refs/heads/desired "));
+        let desired = desired.expect("`desired` moves");
+        let mut draft = self.draft_of(desired);
+        change(&mut draft);
+        let commit = self.commit(&draft);
+        let moves = format!("{}\n", moves.replace(desired, &commit));
+        feed(git::command(&self.repository()).args(["update-ref", "--stdin"]), moves.as_bytes());
+        commit
     }
 
     /// Puts in the place of a branch's tip what `change` makes of it.
