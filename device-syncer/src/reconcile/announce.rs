@@ -87,12 +87,11 @@ impl Transaction<'_> {
         }
     }
 
-    /// The first deployment that this one waits for and that isn't installed.
+    /// The first deployment that this one waits for and that isn't installed, or may still be put back.
     pub(super) fn awaited(&self, one: &DesiredDeployment, all: &[DesiredDeployment]) -> Option<DeploymentName> {
-        let is_installed = |name: &DeploymentName| {
-            all.iter().find(|other| other.name == *name).is_some_and(|found| self.is_installed(found))
-        };
-        one.depends_on.iter().find(|name| !is_installed(name)).cloned()
+        let is_there = |found: &DesiredDeployment| self.is_installed(found) && !self.next.is_on_trial(found);
+        let named = |name: &DeploymentName| all.iter().find(|other| other.name == *name);
+        one.depends_on.iter().find(|name| !named(name).is_some_and(is_there)).cloned()
     }
 
     /// Whether `status` says of every component that it is installed.
@@ -106,6 +105,7 @@ impl Transaction<'_> {
         let found = all.iter().find(|one| one.name == *awaited).and_then(|one| self.report.deployments.get(&one.id));
         let (code, text) = match found.map(Reported::overall) {
             Some(State::Failed) => (ErrorCode::DependencyFailed, "failed"),
+            Some(State::Installed) => (ErrorCode::WaitingDependency, "hasn't run well for long enough yet"),
             _ => (ErrorCode::WaitingDependency, "isn't installed"),
         };
         for component in &planned.components {

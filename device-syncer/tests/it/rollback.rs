@@ -230,6 +230,35 @@ fn what_waits_for_a_deployment_that_failed_says_so() {
     world.assert_quiet();
 }
 
+#[test]
+fn what_waits_for_a_deployment_that_may_be_put_back_waits_until_it_has_run_well_for_long_enough() {
+    let world = with_last_good();
+    let policy = |stabilise: u64| json!({"onFailure": "last-good", "stabiliseSeconds": stabilise});
+    world.hand.want("greeter", &world.app, "servus");
+    world.hand.describe("greeter", |envelope| envelope["policy"] = policy(86_400));
+    world.hand.want("other", &world.app, "one");
+    world.hand.describe("other", |envelope| envelope["policy"] = json!({"dependsOn": ["greeter"]}));
+    world.hand.publish();
+    world.once().ended(1);
+    assert_eq!(world.states("greeter"), ["hello installed"]);
+    assert_eq!(world.states("other"), ["hello pending waiting-dependency"]);
+    assert_eq!(world.message("other"), "waits for deployment `greeter`, which hasn't run well for long enough yet");
+    world.assert_quiet();
+    // What runs already waits for nothing, and goes on while the other is changed.
+    world.hand.describe("greeter", |envelope| envelope["policy"] = policy(1));
+    world.hand.publish();
+    world.once().ended(1);
+    let syncer = run(&world);
+    until("it runs, too", || world.states("other") == ["hello installed"]);
+    stop(syncer);
+    world.hand.want("greeter", &world.app, "moin");
+    world.hand.describe("greeter", |envelope| envelope["policy"] = policy(86_400));
+    world.hand.publish();
+    world.once().good();
+    assert_eq!(world.states("other"), ["hello installed"]);
+    world.assert_idle();
+}
+
 /// A web server with a volume that runs this command, beside a service that does something to that once before it, if one is
 /// given.
 fn compose(command: &str, once: Option<&str>) -> String {
