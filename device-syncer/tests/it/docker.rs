@@ -9,10 +9,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use repo_testkit::engine::{self, Engine};
 use repo_testkit::faults::power::Volume;
-use repo_testkit::git;
+use repo_testkit::{git, terminate};
 use serde_json::Value;
 
-use crate::world::{App, World, command, finish, push, text};
+use crate::world::{App, World, command, finish, push, text, until};
 
 /// A health check that is passed a second after the start, for services whose health isn't what a test is about: without
 /// one, a container has started well only after ten seconds. The next one takes its time, because the engine starts three
@@ -262,6 +262,31 @@ fn nothing_is_touched_when_nothing_changed() {
     real.once().good();
     assert_eq!(real.running(), before);
     real.assert_idle();
+}
+
+#[test]
+fn a_look_at_what_runs_starts_no_process() {
+    let real = Real::enrolled();
+    let (script, calls, log) = (real.path("docker.sh"), real.path("calls"), real.path("run.log"));
+    let lines = format!("#!/bin/sh\necho \"$*\" >>{}\nexec {} \"$@\"\n", calls.display(), client().display());
+    fs::write(&script, lines).unwrap();
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
+    real.use_program(&script);
+    real.hand.want("greeter", &real.app, "hello");
+    real.hand.publish();
+    real.once().good();
+    let mut run = command(&real.home(), &["run"]);
+    let syncer = run.env("DEVICE_SYNCER_LOG", "debug").stderr(fs::File::create(&log).unwrap()).spawn().unwrap();
+    let passes = || fs::read_to_string(&log).unwrap().matches("a pass begins").count();
+    until("it is at rest", || passes() >= 3);
+    fs::write(&calls, "").unwrap();
+    // Each fourth is made in full.
+    until("it looks again and again", || passes() >= 12);
+    assert_eq!(fs::read_to_string(&calls).unwrap(), "");
+    docker(&["rm", "--force", engine::text(&real.containers()[0], "/Id")]);
+    until("it puts back what is gone by docker", || fs::read_to_string(&calls).unwrap().contains("compose"));
+    terminate(&syncer);
+    finish(syncer).good();
 }
 
 #[test]
