@@ -183,6 +183,39 @@ fn doctor_goes_the_way_to_a_host_over_https_and_says_where_it_ends() {
     assert_row(&doctor(&world).1, "host: name", "failed", &["NameUnknown", "resolv.conf"]);
 }
 
+#[test]
+fn doctor_warns_of_a_compose_that_is_too_old() {
+    let world = World::running();
+    let (script, tool) = (world.path("docker.sh"), program("fake-docker"));
+    let old = format!(
+        "#!/bin/sh\ncase \"$*\" in *'compose version --short'*) echo 2.19.1 ;; *) exec {} \"$@\" ;; esac\n",
+        tool.display()
+    );
+    fs::write(&script, old).unwrap();
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
+    let docker = format!("{{program: {}, host: \"{}\"}}", script.display(), world.fake.host());
+    world.settings_of(&world.home(), &docker, "");
+    assert_row(&doctor(&world).1, "compose", "warning", &["2.19.1", "install Docker Compose 2.20 or later"]);
+}
+
+#[test]
+fn doctor_says_of_an_account_that_it_ends_soon_and_that_it_ended() {
+    let account = Some(("press-01".to_owned(), SECRET.to_owned()));
+    let (world, _host, _proxy) = abroad(Options { account, ..Options::default() });
+    world.once().good();
+    let path = world.home().join("account.json");
+    let ends = |seconds: i64, result: &str, words: &[&str]| {
+        let mut kept: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+        let ends = jiff::Timestamp::now() + jiff::SignedDuration::from_secs(seconds);
+        kept["current"]["expires"] = ends.to_string().into();
+        fs::write(&path, kept.to_string()).unwrap();
+        assert_row(&doctor(&world).1, "host: account", result, words);
+    };
+    ends(30 * 86_400, "ok", &["and is renewed before"]);
+    ends(3 * 86_400, "warning", &["it ends on ", "wasn't renewed", "see that the syncer runs"]);
+    ends(-60, "failed", &["it ended on ", "device join"]);
+}
+
 /// An application that prints, on real Docker.
 fn printing() -> Real {
     let real = Real::enrolled();

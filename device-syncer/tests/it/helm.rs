@@ -586,6 +586,17 @@ fn doctor_asks_the_api_server_and_the_registry_of_a_chart_and_says_what_to_do_wh
     };
     assert!(row("helm").contains("and the API server answers\",\"result\":\"ok\""), "{}", row("helm"));
     assert!(row(&format!("registry: {}", registry())).contains("\"result\":\"ok\""));
+    let old = charts.world.path("helm.sh");
+    let lines = format!(
+        "#!/bin/sh\ncase \"$*\" in *'version --template'*) echo v3.12.3 ;; *) exec {} \"$@\" ;; esac\n",
+        charts.cluster.program().display()
+    );
+    fs::write(&old, lines).unwrap();
+    fs::set_permissions(&old, fs::Permissions::from_mode(0o755)).unwrap();
+    charts.world.settings(&format!("helm: {}\n", charts.cluster.settings(&old)));
+    let said = row("helm");
+    assert!(said.contains("v3.12.3") && said.contains("\"warning\"") && said.contains("Helm 3.13"), "{said}");
+    charts.world.settings(&format!("helm: {}\n", charts.cluster.settings(charts.cluster.program())));
     let logs = charts.world.syncer(&["logs", "greeter"]).ended(1);
     assert!(logs.stderr.contains("`hello` is a chart: `kubectl logs`"), "{logs:?}");
     let known = std::env::var("MARGO_TEST_KUBECONFIG").unwrap();

@@ -10,6 +10,9 @@ use crate::runtimes::RuntimeError;
 /// The first compose that has all that is asked of it.
 const COMPOSE: (u32, u32) = (2, 20);
 
+/// The first helm that has all that is asked of it.
+const HELM: (u32, u32) = (3, 13);
+
 /// Whether anything runs components here, and whether the engine answers.
 pub(super) fn engine(home: &Home) -> Vec<Row> {
     let runtimes = match home::runtimes_of(home) {
@@ -51,6 +54,9 @@ pub(super) fn helm(home: &Home) -> Vec<Row> {
     let Some(helm) = home::runtimes_of(home).ok().and_then(|runtimes| runtimes.helm) else { return Vec::new() };
     let todo = "does the API server run, and are `helm.kubeconfig` and `helm.context` in device.yaml right?";
     vec![match helm.answers() {
+        Ok(version) if numbers(&version).is_some_and(|found| found < HELM) => {
+            Row::warning("helm", version, "install Helm 3.13 or later")
+        }
         Ok(version) => Row::ok("helm", format!("{version}, and the API server answers")),
         Err(error) => unanswered("helm", &error, todo),
     }]
