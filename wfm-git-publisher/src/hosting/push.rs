@@ -22,8 +22,9 @@ use crate::repos::{APPROVALS, Control, CoverageError, FleetRepo, Home, Ledger};
 /// How many problems a person is shown at once.
 const MAX_SHOWN: usize = 50;
 
-/// The most devices of a fleet whose plan is made while somebody waits for the end of a push.
-const MAX_PLANNED: usize = 2000;
+/// The most devices of a fleet whose plan is made while somebody waits for the end of a push: for so many it takes a second or
+/// two, and some eight where each repository has to be read.
+const MAX_PLANNED: usize = 10_000;
 
 /// The most things that can't be published that are told then.
 const MAX_BLOCKED: usize = 10;
@@ -162,7 +163,9 @@ impl Push<'_> {
     /// What `publish` does with it, in a few lines: nobody shall push and wonder whether anything happens.
     fn what_follows(&self, reading: Reading) -> String {
         if reading.fleet.as_ref().is_some_and(|fleet| fleet.devices.len() > MAX_PLANNED) {
-            return "it is accepted; `wfm-git-publisher plan` shows what it changes".to_owned();
+            let text =
+                "it is accepted; what it changes of so many devices isn't told here: see `wfm-git-publisher plan`";
+            return text.to_owned();
         }
         let stop = AtomicBool::new(false);
         let options = Options {

@@ -15,7 +15,10 @@ use crate::support::{Lab, SECOND};
 
 /// A fleet as it is, made a hosted one the way the documentation says.
 pub(crate) fn hosted() -> Lab {
-    let lab = Lab::with(&["press-01"]);
+    hosted_of(Lab::with(&["press-01"]))
+}
+
+fn hosted_of(lab: Lab) -> Lab {
     lab.publish_all();
     let bare = lab.home.hosted_fleet();
     git::git(lab.dir(), &["clone", "--quiet", "--bare", "fleet", &bare.display().to_string()]);
@@ -31,7 +34,11 @@ struct Operator {
 
 impl Operator {
     fn new() -> Self {
-        let site = Site::on(hosted(), "");
+        Self::of(hosted())
+    }
+
+    fn of(lab: Lab) -> Self {
+        let site = Site::on(lab, "");
         let login = site.login("olga", Role::Operator, None);
         let clone = site.clone(&login, "fleet.git", "olga");
         Self { site, login, clone }
@@ -228,6 +235,22 @@ fn a_push_ends_with_what_will_be_published_and_what_is_held_back() {
     assert!(pushed.status.success() && said(&pushed).contains(guard), "{}", said(&pushed));
     let hint = "remote:   hint: look at `plan`; if it is meant: `wfm-git-publisher allow hello second -m WHY`";
     assert!(said(&pushed).contains(hint), "{}", said(&pushed));
+}
+
+#[test]
+fn a_push_that_starts_a_rollout_names_its_waves_and_the_next_one_what_it_waits_for() {
+    let lab = Lab::with(&["press-01", "press-02", "press-03"]);
+    lab.write("fleet.yaml", lab.read("fleet.yaml") + "rollout: {waves: [1]}\n");
+    let olga = Operator::of(hosted_of(lab));
+    olga.edit("deployments/hello.yaml", "hello from the press", "servus");
+    let told = olga.accepted(&["HEAD"]);
+    assert!(told.contains("remote: rollout: starts 1: hello on 3 devices; waves 1, rest"), "{told}");
+    assert!(told.contains("remote: 1 device to change, "), "{told}");
+    olga.site.lab.publish_hosted();
+    git::git(&olga.clone, &["commit", "--quiet", "--allow-empty", "--message", "nothing"]);
+    let told = olga.accepted(&["HEAD"]);
+    assert!(told.contains("remote: rollout: 1 waits for 1 device"), "{told}");
+    assert!(told.contains("remote: 0 devices to change, "), "{told}");
 }
 
 #[test]
