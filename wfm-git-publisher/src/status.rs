@@ -48,6 +48,12 @@ pub const UNREADABLE: &str = "unreadable";
 /// The word for what can't be fetched from the host.
 pub const UNREACHABLE: &str = "unreachable";
 
+/// The words for doubts beside those of the contract, each with what it means, in the order of `docs/codes.md`.
+pub const OWN_DOUBTS: [(&str, &str); 2] = [
+    (UNREADABLE, "What is here of the device can't be read."),
+    (UNREACHABLE, "What the device reported can't be fetched from its host."),
+];
+
 /// What there is to say about one device.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]

@@ -219,7 +219,7 @@ fn said(home: &Home, rosters: &Rosters, device: &DeviceId) -> Result<Option<Said
 /// Zeros under every name, so that the metrics show them, too.
 fn nothing() -> FleetFigures {
     let devices = Standing::ALL.iter().map(|standing| (standing.name(), 0)).collect();
-    let blocked = Code::ALL.iter().map(|code| (code.as_str(), 0)).collect();
+    let blocked = Code::TABLE.iter().map(|(code, _)| (code.as_str(), 0)).collect();
     let rollouts = [Phase::Running, Phase::Stopped].map(|phase| (phase.as_str(), 0)).into();
     let rollout_devices = [RELEASED, WAITING].map(|state| (state, 0)).into();
     let deployments = State::ALL.map(|(word, _)| (word, 0)).into();

@@ -31,43 +31,48 @@ pub struct Blocked {
     pub artifact: Option<String>,
 }
 
-/// Why something can't be published.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Code {
-    /// An archive, a chart or an image can't be had.
-    ArtifactUnavailable,
-    /// A vendor's key is another one than before.
-    KeyChanged,
-    /// A guard of fleet.yaml: too much would go.
-    RemovalsGuarded,
-    /// A deployment would take the place of another one.
-    ReplacementGuarded,
-    /// What a rollout holds back can't stay as it was.
-    NotKept,
-    /// The device's syncer doesn't know what it must not ignore.
-    SyncerTooOld,
-    /// Something in the fleet's files is wrong.
-    FleetInvalid,
-    /// No profile fits the device, or it didn't say yet what it has.
-    NotEligible,
-    /// The device's repository can't be used or believed.
-    RepositoryUnusable,
-    /// The device can't get another serial.
-    SerialRefused,
-    /// What is published here isn't at the host that devices talk to.
-    NotPushed,
-    /// This machine's clock must be wrong.
-    ClockWrong,
-    /// Those who have to agree to what changed in the fleet didn't.
-    NotCovered,
-    /// Devices don't believe the publisher's key.
-    KeyNotAllowed,
-    /// The account of a device that left can't be ended.
-    AccountNotEnded,
-    /// The pass failed for another reason.
-    PassFailed,
+macro_rules! codes {
+    ($($code:ident $word:expr, $meaning:literal;)+) => {
+        /// Why something can't be published.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[serde(rename_all = "kebab-case")]
+        pub enum Code {
+            $(#[doc = $meaning] $code,)+
+        }
+
+        impl Code {
+            /// Each with what it means, in the order of `docs/codes.md`.
+            pub const TABLE: &[(Self, &str)] = &[$((Self::$code, $meaning),)+];
+
+            /// The word in the file, in tables and in metrics.
+            pub const fn as_str(self) -> &'static str {
+                match self { $(Self::$code => $word,)+ }
+            }
+        }
+    };
 }
+
+codes! {
+    ArtifactUnavailable ErrorCode::ArtifactUnavailable.as_str(), "An archive, a chart or an image can't be had.";
+    KeyChanged "key-changed", "A vendor's key is another one than before.";
+    RemovalsGuarded "removals-guarded", "A guard of fleet.yaml: too much would go.";
+    ReplacementGuarded "replacement-guarded", "A deployment would take the place of another one.";
+    NotKept "not-kept", "What a rollout holds back can't stay as it was.";
+    SyncerTooOld "syncer-too-old", "The device's syncer doesn't know what it must not ignore.";
+    FleetInvalid "fleet-invalid", "Something in the fleet's files is wrong.";
+    NotEligible "not-eligible", "No profile fits the device, or it didn't say yet what it has.";
+    RepositoryUnusable "repository-unusable", "The device's repository can't be used or believed.";
+    SerialRefused "serial-refused", "The device can't get another serial.";
+    NotPushed "not-pushed", "What is published here isn't at the host that devices talk to.";
+    ClockWrong "clock-wrong", "This machine's clock must be wrong.";
+    NotCovered "not-covered", "Those who have to agree to what changed in the fleet didn't.";
+    KeyNotAllowed "key-not-allowed", "Devices don't believe the publisher's key.";
+    AccountNotEnded "account-not-ended", "The account of a device that left can't be ended.";
+    PassFailed "pass-failed", "The pass failed for another reason.";
+}
+
+/// The word for what is doubtful in the fleet's files, and keeps nothing from being published.
+pub const FLEET_DOUBTFUL: &str = "fleet-doubtful";
 
 impl Code {
     pub fn of_guard(guarded: &Guarded) -> Self {
@@ -76,47 +81,6 @@ impl Code {
             Guarded::Replaced { .. } => Self::ReplacementGuarded,
             Guarded::NotKept(_) => Self::NotKept,
             Guarded::TooOld { .. } => Self::SyncerTooOld,
-        }
-    }
-
-    pub const ALL: [Self; 16] = [
-        Self::ArtifactUnavailable,
-        Self::KeyChanged,
-        Self::RemovalsGuarded,
-        Self::ReplacementGuarded,
-        Self::NotKept,
-        Self::SyncerTooOld,
-        Self::FleetInvalid,
-        Self::NotEligible,
-        Self::RepositoryUnusable,
-        Self::SerialRefused,
-        Self::NotPushed,
-        Self::ClockWrong,
-        Self::NotCovered,
-        Self::KeyNotAllowed,
-        Self::AccountNotEnded,
-        Self::PassFailed,
-    ];
-
-    /// The word in the file, in tables and in metrics.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::ArtifactUnavailable => ErrorCode::ArtifactUnavailable.as_str(),
-            Self::KeyChanged => "key-changed",
-            Self::RemovalsGuarded => "removals-guarded",
-            Self::ReplacementGuarded => "replacement-guarded",
-            Self::NotKept => "not-kept",
-            Self::SyncerTooOld => "syncer-too-old",
-            Self::FleetInvalid => "fleet-invalid",
-            Self::NotEligible => "not-eligible",
-            Self::RepositoryUnusable => "repository-unusable",
-            Self::SerialRefused => "serial-refused",
-            Self::NotPushed => "not-pushed",
-            Self::ClockWrong => "clock-wrong",
-            Self::NotCovered => "not-covered",
-            Self::KeyNotAllowed => "key-not-allowed",
-            Self::AccountNotEnded => "account-not-ended",
-            Self::PassFailed => "pass-failed",
         }
     }
 
@@ -222,7 +186,7 @@ mod tests {
 
     #[test]
     fn a_codes_word_is_the_same_everywhere() {
-        for code in Code::ALL {
+        for (code, _) in Code::TABLE {
             assert_eq!(serde_json::to_value(code).unwrap(), code.as_str());
         }
     }

@@ -26,7 +26,7 @@ use repo_model::{DeploymentId, DeploymentName, DeviceId, Digest, FileTree, Fleet
 use crate::fleet::{Broken, Retired};
 use crate::render::{Artifact, Rendered, RenderedDeployment};
 
-pub use blocked::{Blocked, Code, blocked};
+pub use blocked::{Blocked, Code, FLEET_DOUBTFUL, blocked};
 pub use difference::{Difference, difference_text, shown_component};
 pub use groups::{Describe, Group, Part, groups};
 pub use guard::{Allowed, Guarded, of_fleet};

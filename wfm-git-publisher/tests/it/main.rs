@@ -14,6 +14,7 @@ mod catalogue;
 mod charts;
 mod cli;
 mod clocks;
+mod codes;
 mod completions;
 mod crash;
 mod damage;

@@ -58,6 +58,19 @@ pub(crate) fn after(seconds: i64) -> String {
     Timestamp::from_second(*BEGIN + seconds).unwrap().to_string()
 }
 
+/// A page of `docs`.
+pub(crate) fn page(name: &str) -> String {
+    fs::read_to_string(repo_testkit::root().join("docs").join(name)).unwrap()
+}
+
+/// The cells of each row in the tables of a page's section, where the row begins with something quoted.
+pub(crate) fn cells(page: &str, section: &str) -> Vec<Vec<String>> {
+    let begins = |one: &&str| one.starts_with(&format!("{section}\n"));
+    let section = page.split("\n## ").find(begins).unwrap_or_else(|| panic!("no section {section:?}"));
+    let rows = section.lines().filter(|line| line.starts_with("| `"));
+    rows.map(|row| row.trim_matches('|').split('|').map(|cell| cell.trim().to_owned()).collect()).collect()
+}
+
 /// A new fleet with its home.
 pub(crate) struct Lab {
     dir: tempfile::TempDir,

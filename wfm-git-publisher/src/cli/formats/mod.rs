@@ -14,7 +14,7 @@ use repo_model::{DeviceId, text};
 use serde_json::Value;
 
 use crate::fleet::{Fleet, SETTINGS, SIGNERS};
-use crate::plan::{Blocked, Code, Describe, Group, Part, StatementKind, groups};
+use crate::plan::{Blocked, Code, Describe, FLEET_DOUBTFUL, Group, Part, StatementKind, groups};
 use crate::publish::{Planned, RolloutProgress};
 
 /// The form of what `plan` and `validate` found.
@@ -65,9 +65,6 @@ struct Finding {
     problem: Problem,
 }
 
-/// The kind of a problem that keeps nothing from being published.
-const DOUBTFUL: &str = "fleet-doubtful";
-
 impl Found {
     /// What is wrong in the files of a fleet; absent where not even that can be read.
     pub(super) fn of_files(command: &'static str, problems: &Problems, fleet: Option<&Fleet>, summary: &str) -> Self {
@@ -111,7 +108,7 @@ impl Found {
 
 impl Finding {
     fn of_problem(problem: &Problem) -> Self {
-        let rule = if problem.severity == Severity::Error { Code::FleetInvalid.as_str() } else { DOUBTFUL };
+        let rule = if problem.severity == Severity::Error { Code::FleetInvalid.as_str() } else { FLEET_DOUBTFUL };
         Self { rule, problem: problem.clone() }
     }
 

@@ -1,0 +1,42 @@
+//! The page of codes, docs/codes.md: its tables and the schemas have each word that the program knows, and no other.
+
+use serde_json::{Value, json};
+
+use wfm_git_publisher::plan::{Code, FLEET_DOUBTFUL};
+use wfm_git_publisher::status::OWN_DOUBTS;
+
+use crate::support::{cells, page};
+
+/// The table of a section as code and meaning. What to do may be no empty cell.
+fn table(section: &str) -> Vec<(String, String)> {
+    let rows = cells(&page("codes.md"), section).into_iter().map(|row| {
+        let [code, means, what] = row.as_slice() else { panic!("not three cells: {row:?}") };
+        assert!(!what.is_empty(), "what is to be done about {code}?");
+        (code.clone(), means.clone())
+    });
+    rows.collect()
+}
+
+fn said<'a>(all: impl IntoIterator<Item = (&'a str, &'a str)>) -> Vec<(String, String)> {
+    all.into_iter().map(|(code, means)| (format!("`{code}`"), means.to_owned())).collect()
+}
+
+#[test]
+fn the_page_has_each_code_with_what_it_means_and_what_to_do() {
+    let of_code = |(code, means): &(Code, &'static str)| (code.as_str(), *means);
+    assert_eq!(table("What can't be published"), said(Code::TABLE.iter().map(of_code)));
+    assert_eq!(table("What can't be looked at"), said(OWN_DOUBTS));
+    let doubtful = table("What is wrong in the fleet's files");
+    assert_eq!(doubtful.iter().map(|(code, _)| code.as_str()).collect::<Vec<_>>(), [format!("`{FLEET_DOUBTFUL}`")]);
+}
+
+#[test]
+fn the_schemas_of_what_is_printed_have_each_code_of_what_can_not_be_published() {
+    let read = |text: &str| serde_json::from_str::<Value>(text).unwrap();
+    let openapi = read(include_str!("../../openapi.json"));
+    let output = read(include_str!("../../output.schema.json"));
+    let codes: Vec<_> = Code::TABLE.iter().map(|(code, _)| code.as_str()).collect();
+    for blocked in [&openapi["components"]["schemas"]["Blocked"], &output["$defs"]["blocked"]] {
+        assert_eq!(blocked["properties"]["code"]["enum"], json!(codes), "{blocked:#}");
+    }
+}
