@@ -158,7 +158,8 @@ fn of_device(status: &DeviceStatus, now: Timestamp) -> Vec<Alert> {
     for row in &status.deployments {
         let kind = match row.own_health {
             Health::Failed => AlertKind::DeploymentFailed,
-            Health::Degraded | Health::CrashLooping => AlertKind::DeploymentDegraded,
+            Health::CrashLooping => AlertKind::DeploymentCrashLooping,
+            Health::Degraded => AlertKind::DeploymentDegraded,
             _ => continue,
         };
         let how = row.reason.as_deref().or(row.actual.as_deref()).unwrap_or_default();

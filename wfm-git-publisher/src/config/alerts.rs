@@ -92,7 +92,8 @@ macro_rules! kinds {
 
 kinds! {
     DeploymentFailed "deployment-failed" "A component of a deployment failed on a device."
-    DeploymentDegraded "deployment-degraded" "A deployment is installed and doesn't run well: it is crash-looping, ended, or was changed."
+    DeploymentCrashLooping "deployment-crash-looping" "A deployment is installed, ends, and is started again, again and again."
+    DeploymentDegraded "deployment-degraded" "A deployment is installed and doesn't run well: it ended, is unhealthy, or was changed."
     DeviceStalled "device-stalled" "A device can't go on without a person or a new commit."
     DeviceStale "device-stale" "A device has no proof any more that its host shows it the newest state."
     DeviceOffline "device-offline" "Nothing was heard of a device for longer than it may say nothing."

@@ -12,18 +12,20 @@ use repo_testkit::ports::free_port;
 use serde_json::{Value, json};
 
 use wfm_git_host::accounts::{Role, Store, TTL};
+use wfm_git_publisher::config::AlertKind;
 use wfm_git_publisher::rollout::Phase;
 
 use crate::device_history::tells;
 use crate::follow::{Running, wait_for};
 use crate::reports::Reporter;
 use crate::rollouts;
-use crate::support::{Lab, after};
+use crate::support::{Lab, after, cells, page};
 use crate::waves::reports;
 
 const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
 
-/// Takes what is signed by the secret and isn't old, as Standard Webhooks' own libraries do; nothing while `down` is there.
+/// Takes what is signed by the secret and isn't old, as Standard Webhooks' own libraries do; nothing while `down` is there, which
+/// may say for how many seconds it wants to be left alone. `times` has when each request came.
 const SERVER: &str = r#"
 import base64, hashlib, hmac, http.server, json, os, ssl, sys, time
 directory, port = sys.argv[1], int(sys.argv[2])
@@ -37,9 +39,13 @@ class Handler(http.server.BaseHTTPRequestHandler):
         good = good and abs(time.time() - int(sent)) < 300 and json.loads(body)["id"] == event
         good = good and self.headers["Content-Type"] == "application/cloudevents+json"
         down = os.path.exists(directory + "/down")
+        with open(directory + "/times", "a") as file:
+            file.write(f"{time.monotonic()}\n")
         with open(directory + ("/refused" if down else "/events" if good else "/forged"), "ab") as file:
             file.write(body + b"\n")
         self.send_response(503 if down else 204 if good else 401)
+        if down and (wait := open(directory + "/down").read()):
+            self.send_header("Retry-After", wait)
         self.send_header("Content-Length", "0")
         self.end_headers()
     def log_message(self, *_): pass
@@ -217,6 +223,63 @@ fn a_receiver_that_is_down_holds_nobody_up_and_hears_what_is_so_when_it_is_back(
     wait_for("the receiver, again", || hook.events().len() == 2);
     running.stop();
     assert_eq!(told(&hook.events()[1..]), ["firing deployment-failed devices/packer-01/deployments/hello"]);
+}
+
+#[test]
+fn a_receiver_that_asks_to_be_left_alone_is_for_as_long_as_it_says() {
+    let lab = lab();
+    let hook = Hook::start(&lab);
+    settings(&lab, &[("on-call", hook.settings("for: 1s"))]);
+    // Longer than anybody waits after a first failure.
+    fs::write(hook.dir.join("down"), "9").unwrap();
+    let running = Running::start(&lab, &[]);
+    says(&lab, "press-01", "failed");
+    wait_for("the receiver that is down", || hook.dir.join("refused").exists());
+    fs::remove_file(hook.dir.join("down")).unwrap();
+    wait_for("the event", || !hook.events().is_empty());
+    running.stop();
+    let times = fs::read_to_string(hook.dir.join("times")).unwrap();
+    let times: Vec<f64> = times.lines().map(|line| line.parse().unwrap()).collect();
+    assert!(times.len() == 2 && times[1] - times[0] >= 9.0, "{times:?}");
+}
+
+#[test]
+fn a_crash_loop_and_a_rollout_that_stopped_have_words_of_their_own_until_they_are_over() {
+    let lab = lab();
+    let (pager, paged) = pager(&lab);
+    settings(&lab, &[("pager", pager)]);
+    let running = Running::start(&lab, &[]);
+    let press = Reporter { lab: &lab, device: "press-01" };
+    let restarts =
+        r#""health":"degraded","crashLooping":true,"reason":"service `web` is restarting after it exited with 3""#;
+    press.heartbeat_of("press-01", &after(-60), restarts);
+    rollouts::remember(&lab.home, 12, Phase::Stopped, &["press-01", "packer-01"]);
+    wait_for("both", || events(&paged).len() == 2);
+    press.heartbeat("press-01", &after(-60));
+    rollouts::remember(&lab.home, 12, Phase::Done, &["press-01", "packer-01"]);
+    wait_for("their ends", || events(&paged).len() == 5);
+    running.stop().good();
+    let all = events(&paged);
+    let sorted = |events: &[Value]| {
+        let mut told = told(events);
+        told.sort();
+        told
+    };
+    let (loops, stopped) =
+        ("deployment-crash-looping devices/press-01/deployments/hello", "rollout-stopped rollouts/12");
+    assert_eq!(sorted(&all[..2]), [format!("firing {loops}"), format!("firing {stopped}")]);
+    let ends = ["firing rollout-finished rollouts/12", &format!("resolved {loops}"), &format!("resolved {stopped}")];
+    assert_eq!(sorted(&all[2..]), ends);
+    let mut said: Vec<_> = all[..2].iter().map(|one| one["data"]["message"].as_str().unwrap()).collect();
+    said.sort_unstable();
+    assert_eq!(said, ["service `web` is restarting after it exited with 3", "the rollout stopped: 1 of 1 failed"]);
+}
+
+#[test]
+fn the_page_has_each_alert() {
+    let words = cells(&page("alerts.md"), "What fires").into_iter().map(|row| row[0].clone());
+    let all = AlertKind::TABLE.iter().map(|(word, ..)| format!("`{word}`"));
+    assert_eq!(words.collect::<Vec<_>>(), all.collect::<Vec<_>>());
 }
 
 #[test]
