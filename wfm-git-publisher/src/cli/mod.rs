@@ -70,7 +70,7 @@ use serde_json::json;
 
 use crate::config::Config;
 use crate::error::{Failure, INTERNAL, warning};
-use crate::fleet::{ALLOWED, Device, Fleet, Reading, read_on};
+use crate::fleet::{Device, Fleet, PARTS, Reading, read_on};
 use crate::operator::deploy::{Target, selectors};
 use crate::operator::{FleetHost, key_ends, reminders};
 use crate::plan::{Allowed, Blocked};
@@ -438,18 +438,7 @@ fn unpushed(root: &Path, newest: CommitId) -> String {
 /// Does something with what is committed, and says meanwhile that there is more if there is; in a large fleet looking for
 /// that takes longer than finding that nothing is to be done.
 fn with_committed<T>(place: &Place, rev: &str, work: impl FnOnce() -> T) -> T {
-    let parts = [
-        "status",
-        "--porcelain",
-        "--",
-        "fleet.yaml",
-        "signers.yaml",
-        "applications",
-        "devices",
-        "deployments",
-        "rollouts",
-        ALLOWED,
-    ];
+    let parts = [&["status", "--porcelain", "--"][..], &PARTS].concat();
     let root = (rev == "HEAD").then(|| place.root().ok()).flatten();
     let changed = || root.is_some_and(|root| StockGit::new(&root).run(&parts).is_ok_and(|text| !text.is_empty()));
     std::thread::scope(|scope| {

@@ -53,10 +53,17 @@ pub(crate) fn is_device(path: &str) -> bool {
     Role::of(path) == Some(Role::Device)
 }
 
+/// All that a fleet is read from: files at its root, and folders there.
+pub const PARTS: [&str; 9] =
+    [SETTINGS, SIGNERS, ALLOWED, "applications", "deployments", "devices", "rollouts", "secrets", "tokens"];
+
 impl Role {
     pub(super) fn of(path: &str) -> Option<Self> {
         let name = path.rsplit('/').next().unwrap_or(path);
         let (folder, _) = path.split_once('/').unwrap_or(("", path));
+        if !folder.is_empty() && !PARTS.contains(&folder) {
+            return None;
+        }
         let lower = name.to_ascii_lowercase();
         let yaml = lower.ends_with(".yaml") || lower.ends_with(".yml");
         match folder {

@@ -59,7 +59,7 @@ pub use device::Device;
 pub use device_list::{ListedDevice, read_device_list};
 pub use enrolled_by::{EnrolledBy, is_token_name};
 pub(crate) use file::is_device;
-pub use file::{Content, SourceFile, is_relevant};
+pub use file::{Content, PARTS, SourceFile, is_relevant};
 pub use group::Group;
 pub use guards::{Guards, Limit};
 pub use images::ImageSettings;

@@ -14,7 +14,7 @@ use repo_git::{
 
 use super::StockGit;
 use crate::fleet::{
-    ALLOWED, MAX_BYTES, Package, PackageFile, PackageFileKind, SETTINGS, SIGNERS, SourceFile, is_relevant,
+    ALLOWED, MAX_BYTES, PARTS, Package, PackageFile, PackageFileKind, SETTINGS, SIGNERS, SourceFile, is_relevant,
 };
 use crate::parallel;
 
@@ -222,8 +222,7 @@ pub(crate) fn operator(commit: &Commit, operators: &BTreeSet<PublicKey>) -> Opti
 /// The fleet's files as they lie in the work tree, for checks before a commit.
 pub fn work_tree(root: &Path) -> Result<Vec<SourceFile>, SourceError> {
     let mut files = Vec::new();
-    for part in [SETTINGS, SIGNERS, ALLOWED, "applications", "devices", "deployments", "rollouts", "secrets", "tokens"]
-    {
+    for part in PARTS {
         walk(root, part, &mut files)?;
     }
     Ok(files)

@@ -12,6 +12,7 @@ use std::thread::JoinHandle;
 
 use repo_model::yaml::{Limits, Node, Value, parse};
 use repo_testkit::git::{git, try_git};
+use wfm_git_publisher::fleet::PARTS;
 
 use crate::support::{Lab, PROGRAM, Ran};
 
@@ -301,9 +302,35 @@ fn the_hooks_entry_for_pre_commit_is_a_command_that_works() {
     assert_eq!(Pipeline::good().run(text(at(hook, &["entry"])), &[]).code, Some(0));
     assert_eq!(Pipeline::wrong().run(text(at(hook, &["entry"])), &[]).code, Some(1));
     let files = regex::Regex::new(text(at(hook, &["files"]))).unwrap();
+    // Whatever a fleet is read from, also where a link or a submodule lies in the place of a folder.
+    for part in PARTS {
+        let inside = [part.to_owned(), format!("{part}/graz/press-01.yaml")];
+        let paths = if part.ends_with(".yaml") { &inside[..1] } else { &inside[..] };
+        assert!(paths.iter().all(|path| files.is_match(path)), "{part}");
+    }
     for (path, is_ours) in
-        [("fleet.yaml", true), ("devices/graz/press-01.yaml", true), ("README.md", false), ("notes/devices/x", false)]
+        [("signers.yml", true), ("README.md", false), ("notes/devices/x", false), ("secrets.md", false)]
     {
         assert_eq!(files.is_match(path), is_ours, "{path}");
     }
+}
+
+#[test]
+fn plan_says_of_each_part_of_a_fleet_that_it_is_not_committed() {
+    let lab = Lab::with(&["press-01"]);
+    lab.publish_all();
+    let note = "note: there are changes that are not committed";
+    assert!(!lab.run(&["plan"]).err.contains(note));
+    for part in PARTS {
+        let path = if part.ends_with(".yaml") { part.to_owned() } else { format!("{part}/x/y.yaml") };
+        let before = lab.path(&path).exists().then(|| lab.read(&path));
+        lab.write(&path, before.clone().unwrap_or_default() + "# x\n");
+        assert!(lab.run(&["plan"]).err.contains(note), "{part}");
+        match before {
+            Some(before) => lab.write(&path, before),
+            None => lab.remove(&path),
+        }
+    }
+    lab.write("notes.md", "x");
+    assert!(!lab.run(&["plan"]).err.contains(note));
 }
