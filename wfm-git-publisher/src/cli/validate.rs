@@ -44,7 +44,7 @@ pub(super) struct Args {
     fix: bool,
 
     /// Prints for people, for programs, for reviews or for pipelines
-    #[arg(long, value_enum, default_value_t)]
+    #[arg(long, alias = "format", value_enum, default_value_t)]
     output: Format,
 }
 

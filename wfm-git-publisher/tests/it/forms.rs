@@ -62,6 +62,21 @@ fn sarif_is_what_its_schema_asks_for_and_names_files_and_lines() {
 }
 
 #[test]
+fn format_is_another_word_for_output() {
+    let lab = lab();
+    for command in ["validate", "plan"] {
+        for form in ["text", "json", "markdown", "sarif", "junit", "github"] {
+            let of = |option: &str| {
+                let ran = lab.run(&[command, option, form]);
+                assert_eq!(ran.code, Some(1), "{command} {option} {form}: {}", ran.err);
+                ran.out
+            };
+            assert_eq!(of("--format"), of("--output"), "{command} {form}");
+        }
+    }
+}
+
+#[test]
 fn github_gets_one_command_a_line_and_nobody_elses() {
     let lab = lab();
     let out = run(&lab, "validate", "github");
