@@ -14,56 +14,44 @@ use serde::{Deserialize, Serialize, Serializer};
 use super::{DeviceStatus, Membership};
 use crate::fleet::{counted, is_overdue};
 
-/// How it is: the worst of what is known, in this order, the best first.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Health {
-    /// All that is desired is installed, and runs well by the newest heartbeat.
-    Ready,
-    /// It doesn't have all of the newest desired state yet.
-    Updating,
-    /// A change waits for its time, for somebody at the site, or for another deployment.
-    Waiting,
-    /// Its site holds it as it is.
-    Held,
-    /// The fleet says that it stays as it is.
-    Suspended,
-    /// The last `publish` could not publish something for it.
-    NotPublishable,
-    /// Something that is installed doesn't run well: it ended, was changed, or can't be observed.
-    Degraded,
-    /// Something that is installed ends, and is started again, again and again.
-    CrashLooping,
-    /// A component failed, or the device can't go on without somebody.
-    Failed,
-    /// It said nothing for longer than it may: for `offlineAfter` of the fleet's rollouts, and for three reports at least.
-    Offline,
-    /// It never said anything that is believed.
+macro_rules! words {
+    ($($(#[$attribute:meta])* $health:ident $word:expr, $meaning:literal;)+) => {
+        /// How it is: the worst of what is known, in this order, the best first.
+        #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
+        #[serde(rename_all = "kebab-case")]
+        pub enum Health {
+            $($(#[$attribute])* #[doc = $meaning] $health,)+
+        }
+
+        impl Health {
+            /// Each with what it means, the best first; `docs/status.md` has the worst first.
+            pub const TABLE: &[(Self, &str)] = &[$((Self::$health, $meaning),)+];
+
+            /// The word, as it is printed and is in JSON.
+            pub const fn as_str(self) -> &'static str {
+                match self { $(Self::$health => $word,)+ }
+            }
+        }
+    };
+}
+
+words! {
+    Ready "ready", "All that is desired is installed, and runs well by the newest heartbeat.";
+    Updating "updating", "It doesn't have all of the newest desired state yet.";
+    Waiting "waiting", "A change waits for its time, for somebody at the site, or for another deployment.";
+    Held ErrorCode::Held.as_str(), "Its site holds it as it is.";
+    Suspended ErrorCode::Suspended.as_str(), "The fleet says that it stays as it is.";
+    NotPublishable "not-publishable", "The last `publish` could not publish something for it.";
+    Degraded "degraded", "Something that is installed doesn't run well: it ended, was changed, or can't be observed.";
+    CrashLooping "crash-looping", "Something that is installed ends, and is started again, again and again.";
+    Failed "failed", "A component failed, or the device can't go on without somebody.";
+    Offline "offline", "It said nothing for longer than it may: for `offlineAfter` of the fleet's rollouts, and for three reports at least.";
     #[default]
-    Unknown,
-    /// What it says, or what is here of it, can't be believed or read.
-    Doubtful,
+    Unknown "unknown", "It never said anything that is believed.";
+    Doubtful "doubtful", "What it says, or what is here of it, can't be believed or read.";
 }
 
 impl Health {
-    /// The word, as it is printed and is in JSON.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Ready => "ready",
-            Self::Updating => "updating",
-            Self::Waiting => "waiting",
-            Self::Held => ErrorCode::Held.as_str(),
-            Self::Suspended => ErrorCode::Suspended.as_str(),
-            Self::NotPublishable => "not-publishable",
-            Self::Degraded => "degraded",
-            Self::CrashLooping => "crash-looping",
-            Self::Failed => "failed",
-            Self::Offline => "offline",
-            Self::Unknown => "unknown",
-            Self::Doubtful => "doubtful",
-        }
-    }
-
     /// Whether somebody has to look at it, although it is heard.
     pub fn is_failed(self) -> bool {
         matches!(self, Self::Failed | Self::CrashLooping | Self::Degraded | Self::NotPublishable | Self::Doubtful)

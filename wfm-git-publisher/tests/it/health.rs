@@ -4,10 +4,11 @@ use std::io::{BufRead, BufReader};
 use std::process::Stdio;
 
 use serde_json::{Value, json};
+use wfm_git_publisher::status::Health;
 
 use crate::device_history::tells;
 use crate::reports::Reporter;
-use crate::support::{Lab, after};
+use crate::support::{Lab, after, cells, page};
 use crate::waves::reports;
 
 const DEVICES: [&str; 5] = ["mill-01", "mill-02", "mill-03", "mill-04", "mill-05"];
@@ -99,6 +100,24 @@ fn a_device_that_its_site_holds_is_held_and_one_that_nothing_can_be_published_fo
     lab.commit();
     lab.run(&["publish"]).failed(1);
     is("not-publishable");
+}
+
+#[test]
+fn the_page_has_each_word_with_what_it_means_and_by_which_option_it_is_shown() {
+    let rows = cells(&page("status.md"), "The words");
+    let expected = Health::TABLE.iter().rev().map(|(health, means)| {
+        let option = match health {
+            health if health.is_failed() => "`--failed`",
+            health if health.is_stale() => "`--stale`",
+            _ => "",
+        };
+        [format!("`{health}`"), (*means).to_owned(), option.to_owned()]
+    });
+    assert_eq!(
+        rows.iter().map(|row| row[..3].to_vec()).collect::<Vec<_>>(),
+        expected.map(Vec::from).collect::<Vec<_>>()
+    );
+    assert!(rows.iter().all(|row| row.len() == 4 && !row[3].is_empty()), "what is to be done? {rows:?}");
 }
 
 #[test]
