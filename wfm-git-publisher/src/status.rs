@@ -82,6 +82,8 @@ pub struct DeviceStatus {
     pub remarks: Vec<String>,
     /// What the last publish could not publish for it.
     pub blocked: Vec<Blocked>,
+    /// The rollouts that hold a change for it back.
+    pub held_by: Vec<RolloutPlace>,
     /// Seconds since its last believable heartbeat.
     pub heartbeat_age: Option<i64>,
     /// Seconds since the newest believable thing that it said; absent if it never said one.
@@ -228,6 +230,10 @@ pub fn read(
         status.remarks.extend(remarks);
         status.doubts.extend(unreachable.get(id).cloned());
         status.blocked = findings.of(id).to_vec();
+        if membership == Membership::Enrolled {
+            let places = ledger.rollouts.open.values().filter_map(|record| view::place_in(record, id));
+            status.held_by = places.filter(|place| place.released.is_none()).collect();
+        }
         device.into_iter().for_each(|device| name_applications(&mut status, fleet, device));
         health::judge(&mut status, device.is_some_and(|device| device.suspended));
         status

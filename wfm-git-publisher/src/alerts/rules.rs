@@ -209,6 +209,7 @@ mod tests {
             doubts: Vec::new(),
             remarks: Vec::new(),
             blocked: Vec::new(),
+            held_by: Vec::new(),
             heartbeat_age: Some(60),
             heard_age: Some(7200),
             deployments: Vec::new(),

@@ -24,7 +24,9 @@ use crate::operator::deploy::Target;
 use crate::plan::Blocked;
 use crate::publish::{Findings, check_clock};
 use crate::repos::{Control, Ledger, Rosters};
-use crate::status::{DeviceStatus, Membership, SiteStatus, Summary, UNREACHABLE, fetch, read, read_fleet};
+use crate::status::{
+    DeviceStatus, Membership, RolloutPlace, SiteStatus, Summary, UNREACHABLE, fetch, read, read_fleet,
+};
 
 /// Shows what runs where, as far as signatures prove it
 ///
@@ -41,8 +43,9 @@ use crate::status::{DeviceStatus, Membership, SiteStatus, Summary, UNREACHABLE, 
 /// HEALTH is the first of these that is so: doubtful (can't be believed or read), unknown (never said anything), offline (said
 /// nothing for longer than it may), failed, crash-looping (ends, and is started again, again and again), degraded (installed, and
 /// doesn't run well), not-publishable, suspended, held (by its site), waiting (for its time, a person or another deployment),
-/// updating, ready. A device is what the worst of its deployments is. A line below sums up all devices that were asked for,
-/// whichever are shown, and another one says how many wait to be enrolled:
+/// updating, ready (docs/status.md says of each what to do). A device is what the worst of its deployments is. A line below sums up
+/// all devices that were asked for, whichever are shown; others say for how many a rollout holds a change back, and how many wait
+/// to be enrolled:
 ///
 ///   wfm-git-publisher status --failed
 ///   wfm-git-publisher status -l site=graz --stale
@@ -278,7 +281,15 @@ pub(super) fn run(place: &Place, args: &Args) -> Result<u8, Failure> {
 /// What is shown for people, with these rows.
 fn page(rows: &str, Shown { summary, devices }: &Shown, Below { pending, blocked }: &Below) -> String {
     let blocked = blocked_table(blocked.iter().chain(devices.iter().flat_map(|status| &status.blocked)));
-    format!("{rows}\n{summary}\n{}{blocked}", waiting(*pending))
+    format!("{rows}\n{}{}{blocked}", sum(summary), waiting(*pending))
+}
+
+/// All devices in one line, and in another one how many of them wait for a rollout, if any do.
+fn sum(summary: &Summary) -> String {
+    match summary.held_back() {
+        0 => format!("{summary}\n"),
+        devices => format!("{summary}\nheld back by rollouts: {} (wfm-git-publisher rollout list)\n", counted(devices)),
+    }
 }
 
 /// Says how many devices wait for a person's word, if any do.
@@ -324,7 +335,7 @@ impl Shown {
         match form {
             _ if changed.is_empty() => {}
             Output::Json => super::print_json(&json!({ "summary": summary, "devices": changed })),
-            Output::Text => super::print(&format!("\n{}\n{summary}\n", table(changed))),
+            Output::Text => super::print(&format!("\n{}\n{}", table(changed), sum(summary))),
         }
     }
 }
@@ -411,8 +422,13 @@ fn device_rows(status: &DeviceStatus) -> Vec<[Cow<'_, str>; 8]> {
         Membership::Enrolled if rows.is_empty() => rows.push(remark(String::new())),
         Membership::Enrolled => {}
     }
-    rows.extend(remarks(status).into_iter().map(&remark));
+    rows.extend(status.held_by.iter().map(held_back).chain(remarks(status)).map(&remark));
     rows
+}
+
+/// What a rollout does with a device that waits for it.
+fn held_back(RolloutPlace { rollout, state, wave, last_wave, .. }: &RolloutPlace) -> String {
+    format!("held back by rollout {rollout} ({}), wave {wave} of {last_wave}", state.as_str())
 }
 
 /// What there is to say of a device as a whole.

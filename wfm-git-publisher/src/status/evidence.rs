@@ -149,6 +149,7 @@ impl Evidence {
             site: self.site,
             remarks: silent.into_iter().collect(),
             blocked: Vec::new(),
+            held_by: Vec::new(),
             heartbeat_age: self.heartbeat_time.map(|time| age(time, now)),
             heard_age,
             deployments: self.rows.into_iter().map(|row| row.shown(now)).collect(),

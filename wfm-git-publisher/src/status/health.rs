@@ -131,6 +131,8 @@ pub struct Summary {
     not_enrolled: usize,
     /// How many are retired, or were in the fleet once.
     retired: usize,
+    /// For how many of those that are enrolled a rollout holds a change back.
+    held_back: usize,
 }
 
 impl Summary {
@@ -142,7 +144,13 @@ impl Summary {
             health,
             not_enrolled: are(Membership::NotEnrolled).count(),
             retired: are(Membership::Retired).chain(are(Membership::Gone)).count(),
+            held_back: are(Membership::Enrolled).filter(|status| !status.held_by.is_empty()).count(),
         }
+    }
+
+    /// For how many devices a rollout holds a change back.
+    pub fn held_back(&self) -> usize {
+        self.held_back
     }
 
     /// Whether every device that is enrolled is ready.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use repo_model::{DeploymentId, DeviceId};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::DeviceStatus;
 use super::trace::{MAX_TOLD, Moment};
@@ -23,7 +23,7 @@ pub struct DeviceView {
 }
 
 /// A device's place in a rollout.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RolloutPlace {
     pub rollout: u32,
@@ -43,7 +43,8 @@ pub fn view(home: &Home, device: Option<&Device>, status: &DeviceStatus) -> Resu
     Ok(DeviceView { since, rollouts: rollouts.collect() })
 }
 
-fn place_in(record: &Record, device: &DeviceId) -> Option<RolloutPlace> {
+/// Absent if the rollout doesn't mean the device.
+pub(super) fn place_in(record: &Record, device: &DeviceId) -> Option<RolloutPlace> {
     let member = record.members.get(device)?;
     let released = record.released_with(device);
     Some(RolloutPlace {

@@ -4,10 +4,12 @@ use std::io::{BufRead, BufReader};
 use std::process::Stdio;
 
 use serde_json::{Value, json};
+use wfm_git_publisher::rollout::Phase;
 use wfm_git_publisher::status::Health;
 
 use crate::device_history::tells;
 use crate::reports::Reporter;
+use crate::rollouts;
 use crate::support::{Lab, after, cells, page};
 use crate::waves::reports;
 
@@ -60,7 +62,7 @@ fn each_device_has_one_word_and_whoever_was_not_heard_is_not_counted_as_well() {
         [("mill-01", "ready"), ("mill-02", "failed"), ("mill-03", "offline"), ("mill-04", "unknown")]
     );
     let health = json!({"unknown": 1, "offline": 1, "failed": 1, "ready": 1});
-    assert_eq!(all["summary"], json!({"devices": 4, "health": health, "notEnrolled": 1, "retired": 0}));
+    assert_eq!(all["summary"], json!({"devices": 4, "health": health, "notEnrolled": 1, "retired": 0, "heldBack": 0}));
     let table = lab.run(&["status"]).good();
     let sum = "\n4 devices: 1 unknown, 1 offline, 1 failed, 1 ready; 1 not enrolled\n";
     assert!(table.contains(sum), "{table}");
@@ -100,6 +102,37 @@ fn a_device_that_its_site_holds_is_held_and_one_that_nothing_can_be_published_fo
     lab.commit();
     lab.run(&["publish"]).failed(1);
     is("not-publishable");
+}
+
+#[test]
+fn a_device_whose_change_waits_for_a_rollout_says_for_which_wave_and_is_counted() {
+    let lab = Lab::with(&["press-01", "packer-01", "mill-01"]);
+    lab.publish_all();
+    let all = ["press-01", "packer-01"];
+    let places = |phase: Phase| {
+        rollouts::remember(&lab.home, 12, phase, &all);
+        let page = shown(&lab, &[]);
+        let of = |device: &str| {
+            let mut devices = page["devices"].as_array().expect("devices").iter();
+            devices.find(|one| one["device"] == device).expect("the device")["heldBy"].clone()
+        };
+        ([of("press-01"), of("packer-01"), of("mill-01")], page["summary"]["heldBack"].clone())
+    };
+    let place = json!({"rollout": 12, "state": "stopped", "wave": 2, "lastWave": 3, "released": null});
+    // The first one was released, and the third is none of it.
+    assert_eq!(places(Phase::Stopped), ([json!([]), json!([place]), json!([])], json!(1)));
+    let table = lab.run(&["status"]).good();
+    let line = table.lines().find(|line| line.contains("held back by rollout 12")).expect("a line");
+    assert!(
+        line.starts_with("packer-01") && line.ends_with("held back by rollout 12 (stopped), wave 2 of 3"),
+        "{table}"
+    );
+    assert!(table.contains("\nheld back by rollouts: 1 device (wfm-git-publisher rollout list)\n"), "{table}");
+    // The sum is of all that were asked for, whichever are shown.
+    assert_eq!(shown(&lab, &["--failed"])["summary"]["heldBack"], 1);
+    assert_eq!(shown(&lab, &["press-01"])["summary"]["heldBack"], 0);
+    assert_eq!(places(Phase::Done), ([json!([]), json!([]), json!([])], json!(0)));
+    assert!(!lab.run(&["status"]).good().contains("held back"));
 }
 
 #[test]
