@@ -1,8 +1,11 @@
-//! Containers that somebody removes while they are being applied: on real Docker.
+//! Containers that somebody removes while they are being applied, and a syncer that ends meanwhile: on real Docker.
+
+use std::fs::{self, File};
+use std::process::Child;
 
 use crate::docker::{MIGRATION, Real, docker};
 use crate::docker_health::end;
-use crate::world::until;
+use crate::world::{command, kill, until};
 
 /// A server that is well once somebody left `/data/well`.
 const WAITING: &str = "  web:
@@ -62,4 +65,84 @@ fn what_is_removed_while_its_health_is_waited_for_is_back_and_no_migration_runs_
 fn what_is_removed_while_up_itself_waits_for_it_is_back_and_nothing_is_told_as_failed() {
     let real = remove_while_it_waits("gone-in-up", BEHIND);
     assert_eq!(real.of_service("behind").len(), 1);
+}
+
+impl Real {
+    /// Wants `web`, which isn't well yet, behind its migration.
+    fn want_waiting(&self, name: &str) {
+        self.want(name, &format!("services:\n{MIGRATION}{WAITING}volumes: {{data: {{}}}}\n"));
+    }
+
+    /// A syncer that works on it.
+    fn applies(&self) -> Child {
+        let log = self.path("run.log");
+        let syncer = command(&self.home(), &["run"]).stderr(File::create(&log).unwrap()).spawn().unwrap();
+        until("it is applied", || fs::read_to_string(&log).unwrap().contains("applying"));
+        syncer
+    }
+
+    /// Whether the marker says that all was started.
+    fn is_started(&self) -> bool {
+        let marker = self.home().join("projects").join(self.project("greeter")).join("marker.json");
+        fs::read_to_string(marker).is_ok_and(|text| text.contains("\"started\": true"))
+    }
+
+    fn get_well(&self) {
+        docker(&["exec", &self.of_service("web")[0][..64], "touch", "/data/well"]);
+    }
+}
+
+#[test]
+fn a_syncer_that_ends_while_health_is_waited_for_goes_on_with_that_and_no_migration_runs_again() {
+    let real = Real::enrolled();
+    real.want_waiting("taken-up");
+    real.hand.publish();
+    let mut killed = real.applies();
+    until("it waits for health", || real.is_started());
+    let before = real.running();
+    kill(&mut killed);
+
+    let ended = real.applies();
+    std::thread::sleep(std::time::Duration::from_secs(3));
+    assert_eq!(real.running(), before, "nothing was started again");
+    end(ended);
+    assert!(real.is_started());
+
+    // As after a power cut, and somebody has tidied up.
+    docker(&["kill", &real.of_service("web")[0][..64]]);
+    docker(&["rm", &real.of_service("migrate")[0][..64]]);
+    let third = real.applies();
+    until("what doesn't run is started", || {
+        real.running().iter().any(|one| one.ends_with("true") && !before.contains(one))
+    });
+    real.get_well();
+    until("it is installed", || real.states("greeter") == ["hello installed"]);
+    assert_eq!((migrations(&real), real.of_service("migrate")), ("1 /data/runs".to_owned(), vec![]));
+    assert!(!real.is_started());
+    end(third);
+    let told = real.told().join("; ");
+    assert!(!told.contains("failed") && !told.contains("health-timeout"), "{told}");
+    // The migration has come to its end, also for who looks later.
+    real.assert_idle();
+}
+
+#[test]
+fn health_that_comes_at_a_later_try_is_only_waited_for_and_no_migration_runs_again() {
+    let real = Real::enrolled();
+    real.want_waiting("later");
+    real.hand.edit("greeter", |text| text.replace("timeout: 1m", "timeout: 15s"));
+    real.hand.publish();
+    real.once().ended(1);
+    let before = real.running();
+    real.once().ended(1);
+    assert_eq!(real.states("greeter"), ["hello installing health-timeout"]);
+    real.get_well();
+    real.once().good();
+    assert_eq!((real.states("greeter"), real.running()), (vec!["hello installed".to_owned()], before));
+    assert_eq!(migrations(&real), "1 /data/runs");
+    // Another input is applied as ever.
+    real.hand.want("greeter", &real.app, "servus");
+    real.hand.publish();
+    real.once().good();
+    real.assert_idle();
 }

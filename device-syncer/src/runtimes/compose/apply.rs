@@ -27,10 +27,17 @@ const SLOWEST_TICK: Duration = Duration::from_secs(2);
 const RESTORES: u32 = 5;
 
 impl ComposeRuntime {
-    /// Ownership, mounts, marker, files, `up`, health, marker. Where what ran before may take long to stop, that happens
-    /// before the component's time begins, and has a bound of its own.
+    /// Ownership, mounts, marker, files, `up`, marker, health, marker. Where what ran before may take long to stop, that happens
+    /// before the component's time begins, and has a bound of its own. Where `up` has returned for this input already, only
+    /// what doesn't run is started, and the wait for health goes on: a whole `up` would run again what came to its end.
     pub(super) fn apply_project(&self, prepared: &Prepared, cancel: &Cancel<'_>) -> Result<(), RuntimeError> {
-        let project = Project::new(&self.settings.projects_dir, &prepared.component.project);
+        let component = &prepared.component;
+        let project = Project::new(&self.settings.projects_dir, &component.project);
+        if let Some((marker, resolved)) = project.at(component.input_digest, Marker::is_started)? {
+            let (started, prepared) = (Instant::now(), Prepared::anew(component, &marker, resolved));
+            let _claim = self.put_back(&prepared, &project, &marker, cancel.changing)?;
+            return self.complete(&prepared, &project, marker, started, cancel);
+        }
         let previous = project.marker()?;
         let is_there = self.check_ownership(prepared, previous.as_ref())?;
         let (in_the_way, _claim) = self.check_neighbours(prepared)?;
@@ -51,12 +58,28 @@ impl ComposeRuntime {
         }
         let started = Instant::now();
         self.up(prepared, &project, started, cancel.changing)?;
+        let marker = Marker { started: true, inventory, ..marker };
+        if component.wait {
+            project.mark(&marker)?;
+        }
+        self.complete(prepared, &project, marker, started, cancel)
+    }
+
+    /// What is left once everything was started: health, and the marker that says that all is applied.
+    fn complete(
+        &self,
+        prepared: &Prepared,
+        project: &Project,
+        mut marker: Marker,
+        started: Instant,
+        cancel: &Cancel<'_>,
+    ) -> Result<(), RuntimeError> {
         let services = if prepared.component.wait {
-            self.wait_for_health(prepared, &project, started, cancel)?
+            self.wait_for_health(prepared, project, &mut marker, started, cancel)?
         } else {
             self.services(prepared)?
         };
-        project.mark(&Marker { stage: Stage::Applied, inventory, finished: finished(&services), ..marker })
+        project.mark(&Marker { stage: Stage::Applied, started: false, finished: finished(&services), ..marker })
     }
 
     /// Returns whether any container of the project is there.
@@ -135,23 +158,29 @@ impl ComposeRuntime {
 
     /// Returns how the services are in the end. What has only just started when the time is over is given the seconds by
     /// which it is known to stay up. Containers that somebody removes meanwhile are made anew, but for those of services that
-    /// came to their end; whoever removes them again and again isn't fought for ever.
+    /// came to their end, which the marker says; whoever removes them again and again isn't fought for ever.
     fn wait_for_health(
         &self,
         prepared: &Prepared,
         project: &Project,
+        marker: &mut Marker,
         started: Instant,
         cancel: &Cancel<'_>,
     ) -> Result<BTreeMap<String, ServiceState>, RuntimeError> {
-        let (mut interval, mut ended, mut restored) = (TICK, BTreeSet::new(), 0);
+        let (mut interval, mut restored) = (TICK, 0);
         loop {
             let mut services = self.services(prepared)?;
-            ended.extend(finished(&services));
+            let known = marker.finished.len();
+            marker.finished.extend(finished(&services));
+            let ended = &marker.finished;
             for (_, state) in services.iter_mut().filter(|(name, state)| is_missing(state) && ended.contains(*name)) {
                 *state = removed_after_its_end();
             }
             if overall(&services) == Condition::Running {
                 return Ok(services);
+            }
+            if ended.len() > known {
+                project.mark(marker)?;
             }
             let gone = services.iter().filter(|(_, state)| is_missing(state)).map(|(name, _)| name.clone()).into_set();
             if !gone.is_empty() && restored < RESTORES {
@@ -239,7 +268,7 @@ impl ComposeRuntime {
         let marker = project.marker()?;
         ownership::check_containers(&self.engine, &self.owner, name, [])?;
         if let Some(marker) = &marker {
-            project.mark(&Marker { stage: Stage::Removing, ..marker.clone() })?;
+            project.mark(&Marker { stage: Stage::Removing, started: false, ..marker.clone() })?;
         }
         let mut args = options(name, None);
         args.extend(["down", "--remove-orphans"].map(OsString::from));
@@ -276,6 +305,7 @@ fn marker(prepared: &Prepared, stage: Stage) -> Marker {
     Marker {
         layout: 1,
         stage,
+        started: false,
         input_digest: prepared.component.input_digest,
         content_digest: prepared.content,
         deployment: prepared.component.deployment,

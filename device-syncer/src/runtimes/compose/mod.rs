@@ -4,8 +4,9 @@
 //! files are checked, `docker compose config` resolves it in a sandbox that sees nothing else, the result is held
 //! against the allow-list and the site's policy, and its images are fetched and get names of ours. `apply`: ownership
 //! and mounts are checked, the marker says *applying*, the files and the resolved document are written, `up` runs
-//! exactly that document (after `up --no-start`, where what ran may be slow to stop), health is waited for, and the
-//! marker says *applied*. Killed anywhere in between, a project has no input digest and is applied again. `restore`: what
+//! exactly that document (after `up --no-start`, where what ran may be slow to stop), the marker says that all was started,
+//! health is waited for, and the marker says *applied*. Killed anywhere in between, a project has no input digest and is
+//! applied again; where all was started, without another `up` of what is there. `restore`: what
 //! of it doesn't run any more is restored from the document that was applied, service by service. `restart`: its running
 //! containers are restarted, and nothing is resolved, made or pulled. Images that nothing needs any more are evicted, a day
 //! later or where a fetch needs their room.

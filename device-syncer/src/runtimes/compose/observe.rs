@@ -54,9 +54,9 @@ impl ComposeRuntime {
     }
 }
 
-/// Services whose containers ended well, and aren't started again.
+/// Services whose containers ended well, and aren't started again; also where somebody removed them since.
 pub(super) fn finished(services: &BTreeMap<String, ServiceState>) -> BTreeSet<String> {
-    let ended = |state: &ServiceState| state.state == "exited" && state.condition == Condition::Running;
+    let ended = |state: &ServiceState| state.state != "running" && state.condition == Condition::Running;
     services.iter().filter(|(_, state)| ended(state)).map(|(service, _)| service.clone()).into_set()
 }
 
@@ -64,7 +64,7 @@ pub(super) fn observed(project: String, marker: Option<&Marker>, containers: &[C
     let complete = marker.filter(|marker| marker.stage == Stage::Applied);
     let expected = |marker: &Marker| {
         let state = |service: &String| {
-            let is_finished = complete.is_some() && marker.finished.contains(service);
+            let is_finished = marker.stage != Stage::Removing && marker.finished.contains(service);
             (service.clone(), if is_finished { removed_after_its_end() } else { missing() })
         };
         marker.services.iter().map(state).into_map()

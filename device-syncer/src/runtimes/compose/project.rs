@@ -78,6 +78,10 @@ fn names(projects_dir: &Path) -> Result<Vec<String>, RuntimeError> {
 pub(super) struct Marker {
     pub(super) layout: u32,
     pub(super) stage: Stage,
+    /// Of what is half made: `up` has returned, and only health is waited for. A syncer before 0.3 takes no notice of it, and
+    /// applies anew.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) started: bool,
     pub(super) input_digest: Digest,
     pub(super) content_digest: Digest,
     pub(super) deployment: DeploymentId,
@@ -86,8 +90,8 @@ pub(super) struct Marker {
     /// The names under which the images of services run; empty if a syncer before 0.3 wrote it.
     #[serde(default)]
     pub(super) images: BTreeMap<String, String>,
-    /// Services that had run to their end when all was applied; empty if a syncer before 0.3 wrote it. What ends later may
-    /// have been stopped by somebody.
+    /// Services that had run to their end when all was applied, or have while health is waited for; empty if a syncer before
+    /// 0.3 wrote it. What ends later may have been stopped by somebody.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub(super) finished: BTreeSet<String>,
     /// Every path of ours that may be in `files/`; directories end in `/`.
@@ -104,6 +108,18 @@ pub(super) enum Stage {
     Applied,
     /// A removal began, and is completed before anything else.
     Removing,
+}
+
+impl Marker {
+    /// Whether everything is as the input says.
+    pub(super) fn is_applied(&self) -> bool {
+        self.stage == Stage::Applied
+    }
+
+    /// Whether everything was started, and only health is waited for.
+    pub(super) fn is_started(&self) -> bool {
+        self.stage == Stage::Applying && self.started
+    }
 }
 
 impl Project {
@@ -135,6 +151,16 @@ impl Project {
     /// The [resolved](Self::resolved) document; `None` if it is missing or can't be read.
     pub(super) fn document(&self) -> Option<Resolved> {
         Resolved::parse(&fs::read(self.resolved()).ok()?).ok()
+    }
+
+    /// Marker and document of this input, if its last operation came to this and no further.
+    pub(super) fn at(
+        &self,
+        input: Digest,
+        is_there: fn(&Marker) -> bool,
+    ) -> Result<Option<(Marker, Resolved)>, RuntimeError> {
+        let marker = self.marker()?.filter(|marker| marker.input_digest == input && is_there(marker));
+        Ok(marker.and_then(|marker| Some((marker, self.document()?))))
     }
 
     /// The names under which the images of services run for this input.
@@ -219,10 +245,11 @@ mod tests {
         let (input_digest, content_digest) = (Digest::of(b"input"), Digest::of(b"content"));
         let services = ["web".to_owned()].into();
         let (images, finished, inventory) = (BTreeMap::new(), BTreeSet::new(), ["compose.yaml".to_owned()].into());
-        let layout = 1;
+        let (layout, started) = (1, false);
         Marker {
             layout,
             stage,
+            started,
             input_digest,
             content_digest,
             deployment,
@@ -232,6 +259,21 @@ mod tests {
             finished,
             inventory,
         }
+    }
+
+    /// It reads what it knows: a project that is half made, with every path of ours.
+    #[test]
+    fn what_was_started_is_half_made_for_a_syncer_of_before() {
+        let started = Marker { started: true, ..marker(Stage::Applying) };
+        let mut written = serde_json::to_value(&started).unwrap();
+        assert_eq!(serde_json::from_value::<Marker>(written.clone()).unwrap(), started);
+        assert_eq!(written.as_object_mut().unwrap().remove("started"), Some(true.into()));
+        let of_before = marker(Stage::Applying);
+        assert_eq!(written, serde_json::to_value(&of_before).unwrap());
+        let read: Marker = serde_json::from_value(written).unwrap();
+        assert!(started.is_started() && read == of_before && !read.is_started());
+        let others = [Stage::Applied, Stage::Removing].map(|stage| Marker { stage, ..started.clone() });
+        assert!(others.iter().all(|other| !other.is_started()));
     }
 
     #[test]

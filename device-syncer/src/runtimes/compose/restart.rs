@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use super::containers::with_labels;
-use super::project::{Project, Stage};
+use super::project::{Marker, Project};
 use super::{ComposeRuntime, labels, stopping};
 use crate::decision::component::Component;
 use crate::decision::restart::Started;
@@ -14,9 +14,7 @@ impl ComposeRuntime {
     /// a migration that is cut off or run twice can do harm.
     pub fn containers(&self, component: &Component) -> Result<Vec<Started>, RuntimeError> {
         let project = Project::new(&self.settings.projects_dir, &component.project);
-        let is_applied = |stage, digest| stage == Stage::Applied && digest == component.input_digest;
-        let is_applied = project.marker()?.is_some_and(|it| is_applied(it.stage, it.input_digest));
-        let Some(document) = project.document().filter(|_| is_applied) else {
+        let Some((_, document)) = project.at(component.input_digest, Marker::is_applied)? else {
             let (project, reason) = (component.project.clone(), "what was applied isn't known any more".to_owned());
             return Err(RuntimeError::ComposeFailed { project, reason });
         };

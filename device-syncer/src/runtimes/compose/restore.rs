@@ -11,8 +11,9 @@ use repo_artifacts::Archive;
 
 use super::containers::with_labels;
 use super::docker::options;
+use super::mounts::Claim;
 use super::observe::observed;
-use super::project::{Project, Stage};
+use super::project::{Marker, Project};
 use super::resolved::Resolved;
 use super::{ComposeRuntime, Prepared, labels};
 use crate::decision::component::Component;
@@ -33,32 +34,34 @@ impl ComposeRuntime {
     /// they are gone. Doesn't wait for health. Touches nothing else.
     pub fn restore(&self, component: &Component, cancel: &dyn Fn() -> bool) -> Result<(), RuntimeError> {
         let project = Project::new(&self.settings.projects_dir, &component.project);
-        let marker =
-            project.marker()?.filter(|it| it.stage == Stage::Applied && it.input_digest == component.input_digest);
-        let (Some(marker), Some(resolved)) = (marker, project.document()) else {
+        let Some((marker, resolved)) = project.at(component.input_digest, Marker::is_applied)? else {
             let (project, reason) = (component.project.clone(), "what was applied isn't known any more".to_owned());
             return Err(RuntimeError::ComposeFailed { project, reason });
         };
-        let prepared = Prepared {
-            component: component.clone(),
-            content: marker.content_digest,
-            // Its files were written when it was applied.
-            archive: Archive::default(),
-            resolved,
-            redactor: Redactor::of(component),
-            first_use: Default::default(),
-        };
-        self.check_ownership(&prepared, Some(&marker))?;
-        let (in_the_way, _claim) = self.check_neighbours(&prepared)?;
-        self.end(&in_the_way, &prepared, cancel)?;
-        let label = format!("{}={}", labels::PROJECT, component.project);
-        let found = observed(component.project.clone(), Some(&marker), &with_labels(&self.engine, &[label])?);
+        self.put_back(&Prepared::anew(component, &marker, resolved), &project, &marker, cancel).map(drop)
+    }
+
+    /// The same of what was started already, by what it was made of. Returns the claim to its mounts.
+    pub(super) fn put_back<'a>(
+        &'a self,
+        prepared: &'a Prepared,
+        project: &Project,
+        marker: &Marker,
+        cancel: &dyn Fn() -> bool,
+    ) -> Result<Claim<'a>, RuntimeError> {
+        let name = &prepared.component.project;
+        self.check_ownership(prepared, Some(marker))?;
+        let (in_the_way, claim) = self.check_neighbours(prepared)?;
+        self.end(&in_the_way, prepared, cancel)?;
+        let label = format!("{}={name}", labels::PROJECT);
+        let found = observed(name.clone(), Some(marker), &with_labels(&self.engine, &[label])?);
         let gone = Gone::of(&found, &prepared.resolved);
-        self.have_images(&prepared, &gone.services, cancel)?;
-        self.end(&gone.stranded, &prepared, cancel)?;
-        self.check_links(&prepared, true)?;
-        self.unpause(&prepared, &gone.paused, cancel)?;
-        self.start(&prepared, &project, &gone.services, cancel)
+        self.have_images(prepared, &gone.services, cancel)?;
+        self.end(&gone.stranded, prepared, cancel)?;
+        self.check_links(prepared, true)?;
+        self.unpause(prepared, &gone.paused, cancel)?;
+        self.start(prepared, project, &gone.services, cancel)?;
+        Ok(claim)
     }
 
     /// The images under the names that they have in the document; those that somebody removed are fetched again.
@@ -120,6 +123,21 @@ impl ComposeRuntime {
         let call = Call { args, timeout, redactor: &prepared.redactor, parameters: &[], cancel };
         let output = client.run(call)?;
         if output.status.success() { Ok(()) } else { Err(self.compose_failed(prepared, &output)) }
+    }
+}
+
+impl Prepared {
+    /// Of what the containers that are there were made of.
+    pub(super) fn anew(component: &Component, marker: &Marker, resolved: Resolved) -> Self {
+        Self {
+            component: component.clone(),
+            content: marker.content_digest,
+            // Its files were written before anything of it was started.
+            archive: Archive::default(),
+            resolved,
+            redactor: Redactor::of(component),
+            first_use: Default::default(),
+        }
     }
 }
 
