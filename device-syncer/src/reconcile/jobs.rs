@@ -57,7 +57,8 @@ const PATIENCE: Patience = Patience {
 pub struct Bounds {
     /// Of those that began within the last two minutes.
     young: usize,
-    /// Of all: what takes long is often a client that only waits, and each takes some 100 MB.
+    /// Of all: what takes long is often a client that only waits, and each takes some 100 MB. Without one, what only waits for
+    /// health counts for nothing.
     all: usize,
 }
 
@@ -72,7 +73,7 @@ impl Bounds {
 /// What is at work, since before what runs was observed.
 #[derive(Debug, Default, Clone)]
 pub(super) struct AtWork {
-    /// What the jobs work on, by the operator's ids.
+    /// What those jobs work on that others wait for, by the operator's ids.
     names: BTreeSet<String>,
     works_on: BTreeSet<String>,
     tried: BTreeSet<String>,
@@ -114,12 +115,31 @@ impl AtWork {
     }
 }
 
-/// Tells that a job has ended: the loop, and whoever waits in a thread.
+/// Tells the loop, and whoever waits in a thread, that a job has ended, or makes room for another one.
 #[derive(Debug, Default)]
 struct Ended {
     notify: Arc<Notify>,
-    changes: Mutex<()>,
+    /// Whether anything is queued for which there was no room.
+    is_full: AtomicBool,
+    /// Whether one has made room since somebody looked.
+    makes_room: Mutex<bool>,
     changed: Condvar,
+}
+
+impl Ended {
+    fn tell(&self, change: impl FnOnce(&mut bool)) {
+        change(&mut self.makes_room.lock().unwrap_or_else(PoisonError::into_inner));
+        self.notify.notify_one();
+        self.changed.notify_all();
+    }
+}
+
+/// What a job says of itself.
+#[derive(Debug, Default)]
+struct Told {
+    over: AtomicBool,
+    /// It only waits for health, without a process.
+    waits: AtomicBool,
 }
 
 /// All of a device's jobs.
@@ -193,7 +213,7 @@ struct Running {
     began: Instant,
     is_suspect: bool,
     said: Arc<Said>,
-    over: Arc<AtomicBool>,
+    told: Arc<Told>,
     thread: JoinHandle<Result<bool, StoreError>>,
 }
 
@@ -203,7 +223,12 @@ impl Running {
     }
 
     fn is_over(&self) -> bool {
-        self.over.load(Ordering::Acquire)
+        self.told.over.load(Ordering::Acquire)
+    }
+
+    /// Whether it is one of those that may be at work at once. What only waits takes nothing.
+    fn counts(&self) -> bool {
+        !self.told.waits.load(Ordering::SeqCst)
     }
 }
 
@@ -224,7 +249,7 @@ impl Jobs {
         self.bounds = bounds;
     }
 
-    /// Notified whenever a job ends.
+    /// Notified whenever a job ends, or makes room for what is queued.
     pub fn ended(&self) -> Arc<Notify> {
         Arc::clone(&self.ended.notify)
     }
@@ -261,7 +286,9 @@ impl Jobs {
     }
 
     pub(super) fn at_work(&self) -> AtWork {
-        let names = self.running.iter().map(|job| job.work.name()).collect();
+        // Beside what may have taken the device down nothing begins, whether it waits or not.
+        let in_the_way = self.running.iter().filter(|job| job.counts() || job.is_suspect);
+        let names = in_the_way.map(|job| job.work.name()).collect();
         let projects = self.running.iter().flat_map(|job| job.work.projects());
         AtWork { names, works_on: projects.map(str::to_owned).collect(), tried: self.tried.clone().unwrap_or_default() }
     }
@@ -332,20 +359,31 @@ impl Jobs {
     where
         H: Runtimes + Send + Sync + 'static,
     {
+        // Said before it is looked: what begins to wait meanwhile makes another pass.
+        self.ended.is_full.store(true, Ordering::SeqCst);
+        let mut is_full = false;
         for work in works {
             let is_suspect = work.is_suspect(device_state);
             let waits = self.stop.load(Ordering::Relaxed) || work.waits_for_trials(device_state);
-            if !waits && self.has_room_for(is_suspect) {
+            if waits {
+                continue;
+            }
+            if self.has_room_for(is_suspect) {
                 self.begin_one(work, is_suspect, Arc::clone(runtimes), state.clone());
+            } else {
+                is_full = true;
             }
         }
+        self.ended.is_full.store(is_full, Ordering::SeqCst);
     }
 
-    /// What may have taken the device down is at work alone, among the young ones.
+    /// What may have taken the device down is at work alone, among the young ones. What only waits for health counts for
+    /// nothing else.
     fn has_room_for(&self, is_suspect: bool) -> bool {
         let young = || self.running.iter().filter(|job| job.is_young());
         let is_free = if is_suspect { young().next().is_none() } else { !young().any(|job| job.is_suspect) };
-        is_free && young().count() < self.bounds.young && self.running.len() < self.bounds.all
+        let all = self.running.iter().filter(|job| job.counts()).count();
+        is_free && young().filter(|job| job.counts()).count() < self.bounds.young && all < self.bounds.all
     }
 
     fn begin_one<H>(&mut self, work: Work, is_suspect: bool, runtimes: Arc<H>, state: Shared)
@@ -353,30 +391,30 @@ impl Jobs {
         H: Runtimes + Send + Sync + 'static,
     {
         let work = Arc::new(work);
-        let (said, over) = (Arc::<Said>::default(), Arc::<AtomicBool>::default());
-        let end = End { over: Arc::clone(&over), ended: Arc::clone(&self.ended) };
+        let (said, told) = (Arc::<Said>::default(), Arc::<Told>::default());
+        let end = End { told: Arc::clone(&told), ended: Arc::clone(&self.ended) };
         let (its_work, its_said) = (Arc::clone(&work), Arc::clone(&said));
         let (stop, hooks, patience) = (self.stop(), self.hooks.clone(), self.patience);
         let thread = thread::spawn(move || {
-            let _end = end;
+            let waits = move |waits| end.waits(waits);
             let heard = Heard { said: &its_said, stop: &stop, stopped: OnceLock::new(), patience };
             let (waiting, halt) = (|| heard.ends(), || heard.is_halted());
             let (changing, once) =
                 (|| heard.ends_change(patience.outdated), || heard.ends_change(patience.outdated_once));
             let may_change = |deployment| hooks.may_change(deployment, &halt);
             let may_fetch = || !its_said.fetched.load(Ordering::Relaxed);
-            let cancel = Cancel { waiting: &waiting, changing: &changing, once: &once };
+            let cancel = Cancel { waiting: &waiting, changing: &changing, once: &once, waits: &waits };
             let (halt, may_fetch, may_change) = (&halt, &may_fetch, &may_change);
             Job { runtimes: &*runtimes, state: &state, cancel, halt, may_fetch, may_change }.run(&its_work)
         });
-        self.running.push(Running { work, began: Instant::now(), is_suspect, said, over, thread });
+        self.running.push(Running { work, began: Instant::now(), is_suspect, said, told, thread });
     }
 
-    /// Waits until one has ended. Returns whether one has.
+    /// Waits until one has ended, or makes room for what is queued. Returns whether one does.
     pub(super) fn wait(&self, at_most: Duration) -> bool {
-        let changes = self.ended.changes.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_none_over = |(): &mut ()| !self.running.iter().any(Running::is_over);
-        let waited = self.ended.changed.wait_timeout_while(changes, at_most, is_none_over);
+        let makes_room = self.ended.makes_room.lock().unwrap_or_else(PoisonError::into_inner);
+        let goes_on = |makes_room: &mut bool| !std::mem::take(makes_room) && !self.running.iter().any(Running::is_over);
+        let waited = self.ended.changed.wait_timeout_while(makes_room, at_most, goes_on);
         !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
     }
 
@@ -393,17 +431,23 @@ impl Jobs {
 
 /// Says that a job is over when it is dropped, also by a panic.
 struct End {
-    over: Arc<AtomicBool>,
+    told: Arc<Told>,
     ended: Arc<Ended>,
+}
+
+impl End {
+    /// Says whether the job only waits from here on.
+    fn waits(&self, waits: bool) {
+        self.told.waits.store(waits, Ordering::SeqCst);
+        if waits && self.ended.is_full.load(Ordering::SeqCst) {
+            self.ended.tell(|makes_room| *makes_room = true);
+        }
+    }
 }
 
 impl Drop for End {
     fn drop(&mut self) {
-        let changes = self.ended.changes.lock().unwrap_or_else(PoisonError::into_inner);
-        self.over.store(true, Ordering::Release);
-        drop(changes);
-        self.ended.notify.notify_one();
-        self.ended.changed.notify_all();
+        self.ended.tell(|_| self.told.over.store(true, Ordering::Release));
     }
 }
 

@@ -1,4 +1,4 @@
-//! How soon an apply that isn't wanted any more ends hangs on what it does at that moment.
+//! How soon an apply that isn't wanted any more ends hangs on what it does at that moment, and so does whether it counts.
 
 /// Whether an apply is to end, by what it does; each is asked again and again.
 #[derive(Clone, Copy)]
@@ -9,12 +9,14 @@ pub struct Cancel<'a> {
     pub changing: &'a dyn Fn() -> bool,
     /// While it runs what runs only once, such as a chart's hook: half a migration is worse still.
     pub once: &'a dyn Fn() -> bool,
+    /// Told whether it only waits for health from here on, without a process of its own.
+    pub waits: &'a dyn Fn(bool),
 }
 
 impl<'a> Cancel<'a> {
     /// The same, whatever it does.
     pub fn whatever(ends: &'a dyn Fn() -> bool) -> Self {
-        Self { waiting: ends, changing: ends, once: ends }
+        Self { waiting: ends, changing: ends, once: ends, waits: &|_| () }
     }
 
     /// Whether a change ends of which nobody knows whether it has come to something that runs only once; `began` asks that,

@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use crate::https::{at_home, join, trouble};
 use crate::our_host::{OurHost, State};
 use crate::windows::another_app;
-use crate::world::{App, World, command, finish, kill, registry, until};
+use crate::world::{App, World, command, finish, kill, push, registry, until};
 
 /// Short limits, so that a host that is gone doesn't hold up what is counted.
 const SHORT: &str = "host: {timeouts: {connect: 2s, answer: 2s, stall: 1500ms, total: 6s}}\n";
@@ -384,6 +384,29 @@ fn a_seventh_waits_until_one_of_six_that_hang_is_given_up_and_the_heartbeat_goes
     assert!(names[1..].iter().all(&hangs));
     world.fake.unset("hang-up");
     until("five are installed in the end", || names[1..].iter().all(|name| world.states(name) == ["hello installed"]));
+    running.end();
+}
+
+/// Two begin at once, and no poll comes: what begins to wait for health lets the next one begin.
+#[test]
+fn six_that_wait_for_health_hold_back_no_seventh() {
+    let world = World::enrolled();
+    world.settings("poll: 1h\n");
+    world.fake.set("starting-web", "");
+    let names = ["one", "two", "three", "four", "five", "six"];
+    names.iter().for_each(|name| world.hand.want(name, &world.app, name));
+    let hello = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/apps/hello/compose.yaml");
+    let (directory, compose) = (world.path("page"), fs::read_to_string(hello).unwrap());
+    fs::create_dir_all(&directory).unwrap();
+    fs::write(directory.join("compose.yaml"), compose.replace("  web:", "  page:")).unwrap();
+    world.hand.want("seventh", &push(&directory, "page", "1.0.0"), "seventh");
+    world.hand.publish();
+    let running = Running::start(&world);
+    let are = |state: &str| names.iter().filter(|name| world.states(name) == [format!("hello {state}")]).count();
+    until("the seventh is installed", || world.states("seventh") == ["hello installed"]);
+    until("all six wait for health beside each other", || are("installing") == 6);
+    world.fake.unset("starting-web");
+    until("all are installed in the end", || are("installed") == 6);
     running.end();
 }
 

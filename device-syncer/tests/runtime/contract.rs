@@ -228,10 +228,10 @@ pub(crate) fn what_is_outdated_ends_at_once_where_it_waits_and_comes_to_its_end_
     }
     let prepared = world.runtime.prefetch(&world.component, Source::Anywhere, &|| false).unwrap();
     let (yes, no) = (|| true, || false);
-    let cancel = Cancel { waiting: &no, changing: &yes, once: &yes };
+    let cancel = Cancel { waiting: &no, ..Cancel::whatever(&yes) };
     assert!(matches!(world.runtime.apply(&prepared, &cancel), Err(RuntimeError::Cancelled)));
     let is_started = |world: &World| world.observed().unwrap().services["web"].state == "running";
-    let cancel = Cancel { waiting: &yes, changing: &no, once: &no };
+    let cancel = Cancel { waiting: &yes, ..Cancel::whatever(&no) };
     assert!(matches!(world.runtime.apply(&prepared, &cancel), Err(RuntimeError::Cancelled)));
     assert!(is_started(world), "`up` came to its end");
 }

@@ -71,7 +71,10 @@ impl Runtimes for Hanging {
     fn apply(&self, ready: &Component, cancel: &Cancel<'_>) -> Result<(), RuntimeError> {
         self.work("apply", &ready.project, cancel.changing)?;
         if self.hang.lock().unwrap().contains(&format!("wait {}", ready.project)) {
-            self.work("wait", &ready.project, cancel.waiting)?;
+            (cancel.waits)(true);
+            let waited = self.work("wait", &ready.project, cancel.waiting);
+            (cancel.waits)(false);
+            waited?;
         }
         Ok(())
     }
@@ -274,6 +277,39 @@ fn five_that_hang_for_longer_than_two_minutes_hold_nobody_back() {
     bench.settle(&wanted);
     assert!(wanted.iter().all(|one| bench.state(one.name.as_str()) == "installed"));
     assert!(!bench.jobs.is_any());
+}
+
+#[test]
+fn what_only_waits_for_health_counts_for_nothing_but_blame() {
+    let waits = ["a", "b", "c", "d", "e", "f"];
+    let mut bench = Bench::new(&waits.map(|name| format!("wait {name}")).each_ref().map(String::as_str));
+    bench.hang(&["apply g", "apply h"]);
+    let nine = all(&["a", "b", "c", "d", "e", "f", "g", "h", "i"]);
+    bench.settle(&nine);
+    assert_eq!(bench.at_work(), ["a", "b", "c", "d", "e", "f", "g", "h"]);
+    assert_eq!(bench.state("i"), "pending");
+    assert_eq!(bench.jobs.at_work().turn(), "waits for its turn after `g`, `h`");
+    let attempts = bench.state.view().device_state.attempts;
+    assert_eq!(attempts.values().filter(|attempt| attempt.open == 1).count(), 8, "{attempts:?}");
+    bench.release();
+    bench.settle(&nine);
+    assert!(nine.iter().all(|one| bench.state(one.name.as_str()) == "installed"));
+
+    // The device went down with all of them.
+    let mut next = Bench::new(&["wait a"]);
+    let mut change = next.state.begin();
+    change.next.attempts = attempts;
+    change.next.attempts.values_mut().for_each(|attempt| attempt.boot_id = "before".to_owned());
+    change.commit().unwrap();
+    drop(change);
+    next.settle(&nine);
+    assert_eq!(
+        (next.at_work(), next.jobs.at_work().turn()),
+        (vec!["a".to_owned()], "waits for its turn after `a`".to_owned())
+    );
+    next.release();
+    next.settle(&nine);
+    assert!(nine.iter().all(|one| next.state(one.name.as_str()) == "installed"));
 }
 
 #[test]

@@ -75,7 +75,10 @@ impl ComposeRuntime {
         cancel: &Cancel<'_>,
     ) -> Result<(), RuntimeError> {
         let services = if prepared.component.wait {
-            self.wait_for_health(prepared, project, &mut marker, started, cancel)?
+            (cancel.waits)(true);
+            let services = self.wait_for_health(prepared, project, &mut marker, started, cancel);
+            (cancel.waits)(false);
+            services?
         } else {
             self.services(prepared)?
         };
@@ -186,7 +189,9 @@ impl ComposeRuntime {
             if !gone.is_empty() && restored < RESTORES {
                 restored += 1;
                 tracing::warn!(project = prepared.component.project, ?gone, "putting back what was removed meanwhile");
+                (cancel.waits)(false);
                 self.start(prepared, project, &gone, cancel.changing)?;
+                (cancel.waits)(true);
                 continue;
             }
             if started.elapsed() >= prepared.component.timeout && !only_has_to_stay(&services) {
