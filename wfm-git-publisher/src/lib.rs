@@ -37,3 +37,4 @@ pub mod repos;
 pub mod rollout;
 pub mod signature;
 pub mod status;
+mod words;

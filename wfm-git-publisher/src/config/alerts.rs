@@ -1,16 +1,15 @@
 //! The section `alerts` of the publisher's settings: who is told what needs somebody.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use repo_http::{Source, Url};
 use repo_model::yaml::{Field, Reader};
-use serde::{Deserialize, Serialize};
 
 use super::remote;
 use crate::duration;
+use crate::words::words;
 
 /// How often it is looked where nothing else is said.
 const POLL: Duration = Duration::from_secs(60);
@@ -70,39 +69,22 @@ pub struct Command {
     pub timeout: Duration,
 }
 
-macro_rules! kinds {
-    ($($kind:ident $word:literal $doc:literal)+) => {
-        /// What an alert is.
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-        pub enum AlertKind {
-            $(#[doc = $doc] #[serde(rename = $word)] $kind,)+
-        }
-
-        impl AlertKind {
-            /// Every kind with its word and when it fires.
-            pub const TABLE: &[(&str, Self, &str)] = &[$(($word, Self::$kind, $doc),)+];
-
-            /// The word, as it is in settings and events.
-            pub const fn as_str(self) -> &'static str {
-                match self { $(Self::$kind => $word,)+ }
-            }
-        }
-    };
-}
-
-kinds! {
-    DeploymentFailed "deployment-failed" "A component of a deployment failed on a device."
-    DeploymentCrashLooping "deployment-crash-looping" "A deployment is installed, ends, and is started again, again and again."
-    DeploymentDegraded "deployment-degraded" "A deployment is installed and doesn't run well: it ended, is unhealthy, or was changed."
-    DeviceStalled "device-stalled" "A device can't go on without a person or a new commit."
-    DeviceStale "device-stale" "A device has no proof any more that its host shows it the newest state."
-    DeviceOffline "device-offline" "Nothing was heard of a device for longer than it may say nothing."
-    RuntimeUnreachable "runtime-unreachable" "What runs on a device can't be observed or changed."
-    NotPublishable "not-publishable" "The last publish could not publish something."
-    RolloutStopped "rollout-stopped" "Too many devices of a rollout failed, and nobody said that it goes on."
-    RolloutFinished "rollout-finished" "A rollout is done."
-    SecurityEvent "security-event" "What a device says can't be believed, or it says something that an auditor should know."
-    CredentialEnds "credential-ends" "The publisher's key, the host's own certificate or an account's secret ends within 30 days."
+words! {
+    /// What an alert is.
+    AlertKind {
+        DeploymentFailed "deployment-failed", "A component of a deployment failed on a device.";
+        DeploymentCrashLooping "deployment-crash-looping", "A deployment is installed, ends, and is started again, again and again.";
+        DeploymentDegraded "deployment-degraded", "A deployment is installed and doesn't run well: it ended, is unhealthy, or was changed.";
+        DeviceStalled "device-stalled", "A device can't go on without a person or a new commit.";
+        DeviceStale "device-stale", "A device has no proof any more that its host shows it the newest state.";
+        DeviceOffline "device-offline", "Nothing was heard of a device for longer than it may say nothing.";
+        RuntimeUnreachable "runtime-unreachable", "What runs on a device can't be observed or changed.";
+        NotPublishable "not-publishable", "The last publish could not publish something.";
+        RolloutStopped "rollout-stopped", "Too many devices of a rollout failed, and nobody said that it goes on.";
+        RolloutFinished "rollout-finished", "A rollout is done.";
+        SecurityEvent "security-event", "What a device says can't be believed, or it says something that an auditor should know.";
+        CredentialEnds "credential-ends", "The publisher's key, the host's own certificate or an account's secret ends within 30 days.";
+    }
 }
 
 impl AlertKind {
@@ -114,12 +96,6 @@ impl AlertKind {
     /// Whether it may pass by itself, and has to be so for some time before it is told.
     pub fn has_to_last(self) -> bool {
         !matches!(self, Self::RolloutStopped | Self::RolloutFinished | Self::SecurityEvent | Self::CredentialEnds)
-    }
-}
-
-impl fmt::Display for AlertKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
     }
 }
 
@@ -171,6 +147,6 @@ fn url(field: Field<'_>) -> Option<Url> {
 }
 
 fn kind(field: Field<'_>) -> Option<AlertKind> {
-    let words: Vec<_> = AlertKind::TABLE.iter().map(|(word, kind, _)| (*word, *kind)).collect();
+    let words: Vec<_> = AlertKind::TABLE.iter().map(|(kind, _)| (kind.as_str(), *kind)).collect();
     field.choice(&words)
 }

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::{DevicePlan, Guarded};
 use crate::fleet::Broken;
 use crate::render::Artifact;
+use crate::words::words;
 
 /// The longest message that is kept, in characters.
 const MAX_MESSAGE: usize = 1000;
@@ -31,44 +32,26 @@ pub struct Blocked {
     pub artifact: Option<String>,
 }
 
-macro_rules! codes {
-    ($($code:ident $word:expr, $meaning:literal;)+) => {
-        /// Why something can't be published.
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-        #[serde(rename_all = "kebab-case")]
-        pub enum Code {
-            $(#[doc = $meaning] $code,)+
-        }
-
-        impl Code {
-            /// Each with what it means, in the order of `docs/codes.md`.
-            pub const TABLE: &[(Self, &str)] = &[$((Self::$code, $meaning),)+];
-
-            /// The word in the file, in tables and in metrics.
-            pub const fn as_str(self) -> &'static str {
-                match self { $(Self::$code => $word,)+ }
-            }
-        }
-    };
-}
-
-codes! {
-    ArtifactUnavailable ErrorCode::ArtifactUnavailable.as_str(), "An archive, a chart or an image can't be had.";
-    KeyChanged "key-changed", "A vendor's key is another one than before.";
-    RemovalsGuarded "removals-guarded", "A guard of fleet.yaml: too much would go.";
-    ReplacementGuarded "replacement-guarded", "A deployment would take the place of another one.";
-    NotKept "not-kept", "What a rollout holds back can't stay as it was.";
-    SyncerTooOld "syncer-too-old", "The device's syncer doesn't know what it must not ignore.";
-    FleetInvalid "fleet-invalid", "Something in the fleet's files is wrong.";
-    NotEligible "not-eligible", "No profile fits the device, or it didn't say yet what it has.";
-    RepositoryUnusable "repository-unusable", "The device's repository can't be used or believed.";
-    SerialRefused "serial-refused", "The device can't get another serial.";
-    NotPushed "not-pushed", "What is published here isn't at the host that devices talk to.";
-    ClockWrong "clock-wrong", "This machine's clock must be wrong.";
-    NotCovered "not-covered", "Those who have to agree to what changed in the fleet didn't.";
-    KeyNotAllowed "key-not-allowed", "Devices don't believe the publisher's key.";
-    AccountNotEnded "account-not-ended", "The account of a device that left can't be ended.";
-    PassFailed "pass-failed", "The pass failed for another reason.";
+words! {
+    /// Why something can't be published; `docs/codes.md` has what to do.
+    Code {
+        ArtifactUnavailable ErrorCode::ArtifactUnavailable.as_str(), "An archive, a chart or an image can't be had.";
+        KeyChanged "key-changed", "A vendor's key is another one than before.";
+        RemovalsGuarded "removals-guarded", "A guard of fleet.yaml: too much would go.";
+        ReplacementGuarded "replacement-guarded", "A deployment would take the place of another one.";
+        NotKept "not-kept", "What a rollout holds back can't stay as it was.";
+        SyncerTooOld "syncer-too-old", "The device's syncer doesn't know what it must not ignore.";
+        FleetInvalid "fleet-invalid", "Something in the fleet's files is wrong.";
+        NotEligible "not-eligible", "No profile fits the device, or it didn't say yet what it has.";
+        RepositoryUnusable "repository-unusable", "The device's repository can't be used or believed.";
+        SerialRefused "serial-refused", "The device can't get another serial.";
+        NotPushed "not-pushed", "What is published here isn't at the host that devices talk to.";
+        ClockWrong "clock-wrong", "This machine's clock must be wrong.";
+        NotCovered "not-covered", "Those who have to agree to what changed in the fleet didn't.";
+        KeyNotAllowed "key-not-allowed", "Devices don't believe the publisher's key.";
+        AccountNotEnded "account-not-ended", "The account of a device that left can't be ended.";
+        PassFailed "pass-failed", "The pass failed for another reason.";
+    }
 }
 
 /// The word for what is doubtful in the fleet's files, and keeps nothing from being published.
@@ -92,12 +75,6 @@ impl Code {
     /// Whether somebody has to correct something; else it may come right by itself.
     pub fn is_error(self) -> bool {
         self != Self::NotEligible
-    }
-}
-
-impl std::fmt::Display for Code {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.pad(self.as_str())
     }
 }
 

@@ -13,42 +13,26 @@ use serde::{Deserialize, Serialize, Serializer};
 
 use super::{DeviceStatus, Membership};
 use crate::fleet::{counted, is_overdue};
-
-macro_rules! words {
-    ($($(#[$attribute:meta])* $health:ident $word:expr, $meaning:literal;)+) => {
-        /// How it is: the worst of what is known, in this order, the best first.
-        #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
-        #[serde(rename_all = "kebab-case")]
-        pub enum Health {
-            $($(#[$attribute])* #[doc = $meaning] $health,)+
-        }
-
-        impl Health {
-            /// Each with what it means, the best first; `docs/status.md` has the worst first.
-            pub const TABLE: &[(Self, &str)] = &[$((Self::$health, $meaning),)+];
-
-            /// The word, as it is printed and is in JSON.
-            pub const fn as_str(self) -> &'static str {
-                match self { $(Self::$health => $word,)+ }
-            }
-        }
-    };
-}
+use crate::words::words;
 
 words! {
-    Ready "ready", "All that is desired is installed, and runs well by the newest heartbeat.";
-    Updating "updating", "It doesn't have all of the newest desired state yet.";
-    Waiting "waiting", "A change waits for its time, for somebody at the site, or for another deployment.";
-    Held ErrorCode::Held.as_str(), "Its site holds it as it is.";
-    Suspended ErrorCode::Suspended.as_str(), "The fleet says that it stays as it is.";
-    NotPublishable "not-publishable", "The last `publish` could not publish something for it.";
-    Degraded "degraded", "Something that is installed doesn't run well: it ended, was changed, or can't be observed.";
-    CrashLooping "crash-looping", "Something that is installed ends, and is started again, again and again.";
-    Failed "failed", "A component failed, or the device can't go on without somebody.";
-    Offline "offline", "It said nothing for longer than it may: for `offlineAfter` of the fleet's rollouts, and for three reports at least.";
-    #[default]
-    Unknown "unknown", "It never said anything that is believed.";
-    Doubtful "doubtful", "What it says, or what is here of it, can't be believed or read.";
+    /// How it is: the worst of what is known, in this order, the best first.
+    #[derive(Default)]
+    Health {
+        Ready "ready", "All that is desired is installed, and runs well by the newest heartbeat.";
+        Updating "updating", "It doesn't have all of the newest desired state yet.";
+        Waiting "waiting", "A change waits for its time, for somebody at the site, or for another deployment.";
+        Held ErrorCode::Held.as_str(), "Its site holds it as it is.";
+        Suspended ErrorCode::Suspended.as_str(), "The fleet says that it stays as it is.";
+        NotPublishable "not-publishable", "The last `publish` could not publish something for it.";
+        Degraded "degraded", "Something that is installed doesn't run well: it ended, was changed, or can't be observed.";
+        CrashLooping "crash-looping", "Something that is installed ends, and is started again, again and again.";
+        Failed "failed", "A component failed, or the device can't go on without somebody.";
+        Offline "offline", "It said nothing for longer than it may: for `offlineAfter` of the fleet's rollouts, and for three reports at least.";
+        #[default]
+        Unknown "unknown", "It never said anything that is believed.";
+        Doubtful "doubtful", "What it says, or what is here of it, can't be believed or read.";
+    }
 }
 
 impl Health {
@@ -60,18 +44,6 @@ impl Health {
     /// Whether what is shown of it may be old, or nothing is.
     pub fn is_stale(self) -> bool {
         matches!(self, Self::Offline | Self::Unknown)
-    }
-}
-
-impl fmt::Display for Health {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
-
-impl Serialize for Health {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(self.as_str())
     }
 }
 

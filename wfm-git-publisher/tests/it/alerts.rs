@@ -278,7 +278,7 @@ fn a_crash_loop_and_a_rollout_that_stopped_have_words_of_their_own_until_they_ar
 #[test]
 fn the_page_has_each_alert() {
     let words = cells(&page("alerts.md"), "What fires").into_iter().map(|row| row[0].clone());
-    let all = AlertKind::TABLE.iter().map(|(word, ..)| format!("`{word}`"));
+    let all = AlertKind::TABLE.iter().map(|(kind, _)| format!("`{kind}`"));
     assert_eq!(words.collect::<Vec<_>>(), all.collect::<Vec<_>>());
 }
 

@@ -13,11 +13,12 @@ use wfm_git_host::accounts::Role;
 use crate::host::{Login, Site, eventually, said};
 use crate::support::{Lab, SECOND};
 
-/// A fleet as it is, made a hosted one the way the documentation says.
+/// A fleet with one device, made a hosted one.
 pub(crate) fn hosted() -> Lab {
     hosted_of(Lab::with(&["press-01"]))
 }
 
+/// A fleet as it is, made a hosted one the way the documentation says.
 fn hosted_of(lab: Lab) -> Lab {
     lab.publish_all();
     let bare = lab.home.hosted_fleet();
