@@ -33,7 +33,7 @@ impl ComposeRuntime {
     pub(super) fn apply_project(&self, prepared: &Prepared, cancel: &Cancel<'_>) -> Result<(), RuntimeError> {
         let component = &prepared.component;
         let project = Project::new(&self.settings.projects_dir, &component.project);
-        if let Some((marker, resolved)) = project.at(component.input_digest, Marker::is_started)? {
+        if let Some((marker, resolved)) = project.started(component)? {
             let (started, prepared) = (Instant::now(), Prepared::anew(component, &marker, resolved));
             let _claim = self.put_back(&prepared, &project, &marker, cancel.changing)?;
             return self.complete(&prepared, &project, marker, started, cancel);

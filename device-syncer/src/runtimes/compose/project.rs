@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use super::files;
 use super::resolved::Resolved;
+use crate::decision::component::Component;
 use crate::runtimes::{RuntimeError, files_failed as failed};
 
 /// The directory of one project.
@@ -112,12 +113,12 @@ pub(super) enum Stage {
 
 impl Marker {
     /// Whether everything is as the input says.
-    pub(super) fn is_applied(&self) -> bool {
+    fn is_applied(&self) -> bool {
         self.stage == Stage::Applied
     }
 
     /// Whether everything was started, and only health is waited for.
-    pub(super) fn is_started(&self) -> bool {
+    fn is_started(&self) -> bool {
         self.stage == Stage::Applying && self.started
     }
 }
@@ -153,12 +154,21 @@ impl Project {
         Resolved::parse(&fs::read(self.resolved()).ok()?).ok()
     }
 
+    /// Marker and document of what was applied of a component.
+    pub(super) fn applied(&self, component: &Component) -> Result<(Marker, Resolved), RuntimeError> {
+        self.at(component.input_digest, Marker::is_applied)?.ok_or_else(|| {
+            let (project, reason) = (component.project.clone(), "what was applied isn't known any more".to_owned());
+            RuntimeError::ComposeFailed { project, reason }
+        })
+    }
+
+    /// The same of what was started, and of whose health nobody knows yet.
+    pub(super) fn started(&self, component: &Component) -> Result<Option<(Marker, Resolved)>, RuntimeError> {
+        self.at(component.input_digest, Marker::is_started)
+    }
+
     /// Marker and document of this input, if its last operation came to this and no further.
-    pub(super) fn at(
-        &self,
-        input: Digest,
-        is_there: fn(&Marker) -> bool,
-    ) -> Result<Option<(Marker, Resolved)>, RuntimeError> {
+    fn at(&self, input: Digest, is_there: fn(&Marker) -> bool) -> Result<Option<(Marker, Resolved)>, RuntimeError> {
         let marker = self.marker()?.filter(|marker| marker.input_digest == input && is_there(marker));
         Ok(marker.and_then(|marker| Some((marker, self.document()?))))
     }

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use super::containers::with_labels;
-use super::project::{Marker, Project};
+use super::project::Project;
 use super::{ComposeRuntime, labels, stopping};
 use crate::decision::component::Component;
 use crate::decision::restart::Started;
@@ -14,10 +14,7 @@ impl ComposeRuntime {
     /// a migration that is cut off or run twice can do harm.
     pub fn containers(&self, component: &Component) -> Result<Vec<Started>, RuntimeError> {
         let project = Project::new(&self.settings.projects_dir, &component.project);
-        let Some((_, document)) = project.at(component.input_digest, Marker::is_applied)? else {
-            let (project, reason) = (component.project.clone(), "what was applied isn't known any more".to_owned());
-            return Err(RuntimeError::ComposeFailed { project, reason });
-        };
+        let (_, document) = project.applied(component)?;
         let label = format!("{}={}", labels::PROJECT, component.project);
         let found = with_labels(&self.engine, &[label])?;
         let mut all = Vec::new();

@@ -34,10 +34,7 @@ impl ComposeRuntime {
     /// they are gone. Doesn't wait for health. Touches nothing else.
     pub fn restore(&self, component: &Component, cancel: &dyn Fn() -> bool) -> Result<(), RuntimeError> {
         let project = Project::new(&self.settings.projects_dir, &component.project);
-        let Some((marker, resolved)) = project.at(component.input_digest, Marker::is_applied)? else {
-            let (project, reason) = (component.project.clone(), "what was applied isn't known any more".to_owned());
-            return Err(RuntimeError::ComposeFailed { project, reason });
-        };
+        let (marker, resolved) = project.applied(component)?;
         self.put_back(&Prepared::anew(component, &marker, resolved), &project, &marker, cancel).map(drop)
     }
 
