@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::ops::Deref;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,7 +11,7 @@ use repo_testkit::faults::power::Volume;
 use repo_testkit::{git, terminate};
 use serde_json::Value;
 
-use crate::world::{App, World, command, finish, push, text, until};
+use crate::world::{App, World, command, finish, push, script, text, until};
 
 /// A health check that is passed a second after the start, for services whose health isn't what a test is about: without
 /// one, a container has started well only after ten seconds. The next one takes its time, because the engine starts three
@@ -267,11 +266,9 @@ fn nothing_is_touched_when_nothing_changed() {
 #[test]
 fn a_look_at_what_runs_starts_no_process() {
     let real = Real::enrolled();
-    let (script, calls, log) = (real.path("docker.sh"), real.path("calls"), real.path("run.log"));
-    let lines = format!("#!/bin/sh\necho \"$*\" >>{}\nexec {} \"$@\"\n", calls.display(), client().display());
-    fs::write(&script, lines).unwrap();
-    fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
-    real.use_program(&script);
+    let (program, calls, log) = (real.path("docker.sh"), real.path("calls"), real.path("run.log"));
+    script(&program, &format!("echo \"$*\" >>{}\nexec {} \"$@\"", calls.display(), client().display()));
+    real.use_program(&program);
     real.hand.want("greeter", &real.app, "hello");
     real.hand.publish();
     real.once().good();
@@ -315,13 +312,12 @@ fn a_container_that_was_taken_away_comes_back() {
 /// A docker client that kills whoever called it, once, after `up` has done its work.
 fn killing_client(real: &Real) -> PathBuf {
     let (program, mark) = (real.path("docker-that-kills"), real.path("killed"));
-    let script = format!(
-        "#!/bin/sh\n{} \"$@\"\nresult=$?\ncase \" $* \" in *' up '*) [ -e {mark} ] || {{ : >{mark}; kill -9 $PPID; }};; esac\nexit $result\n",
+    let lines = format!(
+        "{} \"$@\"\nresult=$?\ncase \" $* \" in *' up '*) [ -e {mark} ] || {{ : >{mark}; kill -9 $PPID; }};; esac\nexit $result",
         client().display(),
         mark = mark.display()
     );
-    fs::write(&program, script).unwrap();
-    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    script(&program, &lines);
     program
 }
 
@@ -351,13 +347,12 @@ fn killed_between_up_and_the_status_commit_no_transition_is_told_twice() {
 /// A docker client after whose every `up` the box goes down: it notes that and kills whoever called it.
 fn bomb(real: &Real) -> (PathBuf, PathBuf) {
     let (program, ups) = (real.path("docker-that-takes-the-box-down"), real.path("ups"));
-    let script = format!(
-        "#!/bin/sh\n{} \"$@\"\nresult=$?\ncase \" $* \" in *' up '*) echo up >>{}; kill -9 $PPID;; esac\nexit $result\n",
+    let lines = format!(
+        "{} \"$@\"\nresult=$?\ncase \" $* \" in *' up '*) echo up >>{}; kill -9 $PPID;; esac\nexit $result",
         client().display(),
         ups.display()
     );
-    fs::write(&program, script).unwrap();
-    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    script(&program, &lines);
     (program, ups)
 }
 

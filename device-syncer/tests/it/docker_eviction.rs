@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::io::Write;
-use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -16,7 +15,7 @@ use crate::docker::{CHECK, Real, client, docker, variable};
 use crate::docker_images::{Image, app, images, lock};
 use crate::full::Tmpfs;
 use crate::rollback::stabilise;
-use crate::world::registry;
+use crate::world::{registry, script};
 
 /// The name under which a content of an image runs.
 fn ours(image: &Image, content: usize) -> String {
@@ -192,14 +191,13 @@ fn docker_where_a_fetch_lacks_room_what_nothing_needs_goes_first_and_nothing_els
     let ballast = real.path("disk/ballast");
     text_of(Command::new("fallocate").args(["-l", "100M"]).arg(&ballast));
     let program = real.path("evicting-docker");
-    let script = format!(
-        "#!/bin/sh\n[ \"$1 $2 $5\" = \"image rm {}\" ] && rm -f '{}'\nexec {} \"$@\"\n",
+    let lines = format!(
+        "[ \"$1 $2 $5\" = \"image rm {}\" ] && rm -f '{}'\nexec {} \"$@\"",
         ours(&old, 0),
         ballast.display(),
         client().display()
     );
-    fs::write(&program, script).unwrap();
-    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    script(&program, &lines);
     let _engine = keeping_images_at(&real, &program, &real.path("disk"));
     want(&real, "room-3", &next);
     real.once().good();

@@ -12,7 +12,7 @@ use repo_testkit::git;
 use serde_json::Value;
 
 use crate::docker::{CHECK, Real, client, docker, variable};
-use crate::world::{App, command, finish, kill, push, until};
+use crate::world::{App, command, finish, kill, push, script, until};
 
 /// Keys of a service that the compose specification has and our list hasn't, with values that compose takes.
 const SERVICE: &[(&str, &str)] = &[
@@ -313,8 +313,7 @@ fn a_container_that_docker_cannot_show_is_told_and_hides_no_neighbour() {
     });
     // What compose itself can't read isn't what this is about.
     let program = real.path("docker-of-the-real-engine");
-    fs::write(&program, format!("#!/bin/sh\nDOCKER_HOST={host} exec {} \"$@\"\n", client().display())).unwrap();
-    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    script(&program, &format!("DOCKER_HOST={host} exec {} \"$@\"", client().display()));
     real.use_engine(&program, &format!("unix://{}", engine.path().display()), "");
     real.once().ended(1).says(&["ProjectUnreadable", "damaged"]);
     assert_eq!(real.conditions(), ["RuntimeUnavailable ProjectUnreadable"]);

@@ -1,11 +1,9 @@
 //! Restarts that are asked for, on real Docker: the same containers, started again, and no migration a second time.
 
-use std::fs;
-
 use serde_json::json;
 
 use crate::docker::{MIGRATION, Real, client, docker};
-use crate::world::{command, kill, until};
+use crate::world::{command, kill, script, until};
 
 /// A database that stops at once, and a server that takes its time.
 const SERVERS: &str = "  db:
@@ -108,8 +106,7 @@ fn an_engine_that_is_asked_by_docker_restarts_as_well() {
     // Nobody knows that this is a socket of this machine.
     let program = real.path("docker-elsewhere");
     let socket = crate::docker::variable("DOCKER_HOST");
-    fs::write(&program, format!("#!/bin/sh\nDOCKER_HOST={socket} exec {} \"$@\"\n", client().display())).unwrap();
-    fs::set_permissions(&program, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    script(&program, &format!("DOCKER_HOST={socket} exec {} \"$@\"", client().display()));
     real.use_engine(&program, "tcp://elsewhere.invalid:2375", "");
     real.want("restarted-elsewhere", &application());
     real.hand.publish();

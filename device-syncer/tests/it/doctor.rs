@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use crate::docker::{Real, client, docker};
 use crate::full::Tmpfs;
 use crate::https::{SECRET, abroad, join};
-use crate::world::{Run, World, command, finish, kill, registry, until};
+use crate::world::{Run, World, command, finish, kill, registry, script, until};
 
 const MANIFEST: &str = "application/vnd.docker.distribution.manifest.v2+json";
 const CONFIG: &str = "application/vnd.docker.container.image.v1+json";
@@ -122,9 +122,7 @@ fn doctor_says_where_room_is_short_for_the_home_and_for_images() {
         let disk = Tmpfs::new(world.path("disk"), options);
         world.move_home(disk.path().join("home"));
         let images = disk.path().display();
-        let script = format!("#!/bin/sh\n[ \"$1\" != info ] || exec echo '{images}'\nexec {} \"$@\"\n", tool.display());
-        fs::write(&docker, script).unwrap();
-        fs::set_permissions(&docker, fs::Permissions::from_mode(0o755)).unwrap();
+        script(&docker, &format!("[ \"$1\" != info ] || exec echo '{images}'\nexec {} \"$@\"", tool.display()));
         let settings = format!("{{program: {}, host: \"{}\"}}", docker.display(), world.fake.host());
         world.settings_of(&world.home(), &settings, "");
         if options.contains("nr_inodes") {
@@ -142,8 +140,7 @@ fn doctor_says_where_room_is_short_for_the_home_and_for_images() {
 fn a_check_that_hangs_is_said_after_ten_seconds_and_holds_up_no_other() {
     let world = World::running();
     let hangs = world.path("hangs");
-    fs::write(&hangs, "#!/bin/sh\nexec sleep 30\n").unwrap();
-    fs::set_permissions(&hangs, fs::Permissions::from_mode(0o755)).unwrap();
+    script(&hangs, "exec sleep 30");
     let docker = format!("{{program: {}, host: \"{}\"}}", hangs.display(), world.fake.host());
     world.settings_of(&world.home(), &docker, "");
     let began = Instant::now();
@@ -186,14 +183,10 @@ fn doctor_goes_the_way_to_a_host_over_https_and_says_where_it_ends() {
 #[test]
 fn doctor_warns_of_a_compose_that_is_too_old() {
     let world = World::running();
-    let (script, tool) = (world.path("docker.sh"), program("fake-docker"));
-    let old = format!(
-        "#!/bin/sh\ncase \"$*\" in *'compose version --short'*) echo 2.19.1 ;; *) exec {} \"$@\" ;; esac\n",
-        tool.display()
-    );
-    fs::write(&script, old).unwrap();
-    fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
-    let docker = format!("{{program: {}, host: \"{}\"}}", script.display(), world.fake.host());
+    let (old, tool) = (world.path("docker.sh"), program("fake-docker"));
+    let answers = "case \"$*\" in *'compose version --short'*) exec echo 2.19.1 ;; esac";
+    script(&old, &format!("{answers}\nexec {} \"$@\"", tool.display()));
+    let docker = format!("{{program: {}, host: \"{}\"}}", old.display(), world.fake.host());
     world.settings_of(&world.home(), &docker, "");
     assert_row(&doctor(&world).1, "compose", "warning", &["2.19.1", "install Docker Compose 2.20 or later"]);
 }

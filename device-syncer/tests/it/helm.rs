@@ -2,7 +2,6 @@
 //! stand-in for docker. What is so is said by helm and the API.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -12,7 +11,7 @@ use repo_testkit::chart;
 use repo_testkit::cluster::{Cluster, HELM_3, HELM_4};
 use serde_json::{Value, json};
 
-use crate::world::{World, command, finish, kill, registry, until};
+use crate::world::{World, command, finish, kill, registry, script, until};
 
 /// A device that runs charts, with a namespace of its own.
 pub(crate) struct Charts {
@@ -87,12 +86,11 @@ impl Charts {
     }
 
     /// Puts a script in helm's place; `$helm` is the real one.
-    fn wrap(&self, script: &str) {
+    fn wrap(&self, lines: &str) {
         let wrapper = self.world.path("helm-wrapper");
         let knob = self.world.path("knob");
-        let head = format!("#!/bin/sh\nhelm={}\nknob={}\n", self.cluster.program().display(), knob.display());
-        fs::write(&wrapper, format!("{head}{script}\n")).unwrap();
-        fs::set_permissions(&wrapper, fs::Permissions::from_mode(0o700)).unwrap();
+        let head = format!("helm={}\nknob={}", self.cluster.program().display(), knob.display());
+        script(&wrapper, &format!("{head}\n{lines}"));
         self.settings(&wrapper);
     }
 
@@ -586,17 +584,10 @@ fn doctor_asks_the_api_server_and_the_registry_of_a_chart_and_says_what_to_do_wh
     };
     assert!(row("helm").contains("and the API server answers\",\"result\":\"ok\""), "{}", row("helm"));
     assert!(row(&format!("registry: {}", registry())).contains("\"result\":\"ok\""));
-    let old = charts.world.path("helm.sh");
-    let lines = format!(
-        "#!/bin/sh\ncase \"$*\" in *'version --template'*) echo v3.12.3 ;; *) exec {} \"$@\" ;; esac\n",
-        charts.cluster.program().display()
-    );
-    fs::write(&old, lines).unwrap();
-    fs::set_permissions(&old, fs::Permissions::from_mode(0o755)).unwrap();
-    charts.world.settings(&format!("helm: {}\n", charts.cluster.settings(&old)));
+    charts.wrap("case \"$*\" in *'version --template'*) exec echo v3.12.3 ;; esac\nexec $helm \"$@\"");
     let said = row("helm");
     assert!(said.contains("v3.12.3") && said.contains("\"warning\"") && said.contains("Helm 3.13"), "{said}");
-    charts.world.settings(&format!("helm: {}\n", charts.cluster.settings(charts.cluster.program())));
+    charts.settings(charts.cluster.program());
     let logs = charts.world.syncer(&["logs", "greeter"]).ended(1);
     assert!(logs.stderr.contains("`hello` is a chart: `kubectl logs`"), "{logs:?}");
     let known = std::env::var("MARGO_TEST_KUBECONFIG").unwrap();

@@ -3,7 +3,6 @@
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Child;
 use std::time::{Duration, Instant};
@@ -17,7 +16,7 @@ use serde_json::{Value, json};
 use crate::https::{at_home, join, trouble};
 use crate::our_host::{OurHost, State};
 use crate::windows::another_app;
-use crate::world::{App, World, command, finish, kill, push, registry, until};
+use crate::world::{App, World, command, finish, kill, push, registry, script, until};
 
 /// Short limits, so that a host that is gone doesn't hold up what is counted.
 const SHORT: &str = "host: {timeouts: {connect: 2s, answer: 2s, stall: 1500ms, total: 6s}}\n";
@@ -469,10 +468,9 @@ fn a_host_that_falls_silent_delays_neither_healing_nor_what_a_person_says() {
 
 /// The stand-in for a tool, which first runs these lines of shell; `knob` is a file that is there or not.
 fn wrapped(world: &World, name: &str, lines: &str, tool: &str) -> (PathBuf, PathBuf) {
-    let (knob, script) = (world.path("knob"), world.path(name));
-    fs::write(&script, format!("#!/bin/sh\nknob={}\n{lines}\nexec {tool} \"$@\"\n", knob.display())).unwrap();
-    fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
-    (knob, script)
+    let (knob, path) = (world.path("knob"), world.path(name));
+    script(&path, &format!("knob={}\n{lines}\nexec {tool} \"$@\"", knob.display()));
+    (knob, path)
 }
 
 /// A device whose docker runs these lines first.

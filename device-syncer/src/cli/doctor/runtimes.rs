@@ -38,7 +38,7 @@ pub(super) fn compose(home: &Home) -> Vec<Row> {
     let Some(compose) = home::runtimes_of(home).ok().and_then(|runtimes| runtimes.compose) else { return Vec::new() };
     let todo = "install Docker Compose 2.20 or later";
     let mut rows = vec![match compose.compose_version() {
-        Ok(version) if numbers(&version).is_some_and(|found| found < COMPOSE) => Row::warning("compose", version, todo),
+        Ok(version) if is_before(&version, COMPOSE) => Row::warning("compose", version, todo),
         Ok(version) => Row::ok("compose", version),
         Err(error) => unanswered("compose", &error, todo),
     }];
@@ -54,9 +54,7 @@ pub(super) fn helm(home: &Home) -> Vec<Row> {
     let Some(helm) = home::runtimes_of(home).ok().and_then(|runtimes| runtimes.helm) else { return Vec::new() };
     let todo = "does the API server run, and are `helm.kubeconfig` and `helm.context` in device.yaml right?";
     vec![match helm.answers() {
-        Ok(version) if numbers(&version).is_some_and(|found| found < HELM) => {
-            Row::warning("helm", version, "install Helm 3.13 or later")
-        }
+        Ok(version) if is_before(&version, HELM) => Row::warning("helm", version, "install Helm 3.13 or later"),
         Ok(version) => Row::ok("helm", format!("{version}, and the API server answers")),
         Err(error) => unanswered("helm", &error, todo),
     }]
@@ -64,6 +62,11 @@ pub(super) fn helm(home: &Home) -> Vec<Row> {
 
 fn unanswered(check: &str, error: &RuntimeError, todo: &str) -> Row {
     Row::failed(check, error_chain(error), todo)
+}
+
+/// Not so where nobody can tell.
+fn is_before(version: &str, first: (u32, u32)) -> bool {
+    numbers(version).is_some_and(|found| found < first)
 }
 
 /// The first two numbers of a version.

@@ -1,7 +1,7 @@
 //! `status` in epochs, at hosts that let them begin and at others.
 
 use super::*;
-use crate::world::Run;
+use crate::world::{Run, script};
 
 /// An epoch has so many commits.
 const COMMITS: &str = "6";
@@ -29,8 +29,7 @@ fn kept(world: &World) -> Vec<String> {
 fn hook(world: &World, text: &str) {
     let path = world.hand.repository().join("hooks/update");
     fs::create_dir_all(path.parent().unwrap()).unwrap();
-    fs::write(&path, format!("#!/bin/sh\n{text}\n")).unwrap();
-    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    script(&path, text);
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! `status` at the host: of two writers, of none, or lost.
 
 use super::*;
+use crate::world::script;
 
 /// Two disks that pass in turn: each says once more what it saw, and then there is peace.
 fn both_come_to_rest(world: &World, copy: &Path) {
@@ -106,8 +107,7 @@ fn a_host_that_takes_no_push_as_yet_holds_nothing_up() {
     // Stock Git runs this before it takes a push, and it ends when its pipe was opened and closed.
     let (hook, pipe) = (world.hand.repository().join("hooks/pre-receive"), world.path("pipe"));
     fs::create_dir_all(hook.parent().unwrap()).unwrap();
-    fs::write(&hook, format!("#!/bin/sh\ncat {} >&2\n", pipe.display())).unwrap();
-    fs::set_permissions(&hook, fs::Permissions::from_mode(0o755)).unwrap();
+    script(&hook, &format!("cat {} >&2", pipe.display()));
     text(Command::new("mkfifo").arg(&pipe).output().unwrap());
     let pass = command(&world.home(), &["once"]).spawn().unwrap();
     until("it runs", || world.greetings() == ["hello"]);
