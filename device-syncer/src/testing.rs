@@ -37,7 +37,8 @@ pub(crate) fn input_digest(deployment: &str, name: &str, version: &str) -> Diges
     Digest::of(format!("{deployment}/{name} {version}").as_bytes())
 }
 
-/// A deployment of components in their versions; a version that begins with `!` can't run here, for that reason.
+/// A deployment of components in their versions; a version that begins with `!` can't run here, for that reason, and what
+/// follows a `+` is of the device's own files.
 pub(crate) fn wanted(name: &str, components: &[(&str, &str)]) -> DesiredDeployment {
     DesiredDeployment {
         id: id(name),
@@ -68,6 +69,7 @@ fn wanted_component(deployment: &str, name: &str, version: &str) -> DesiredCompo
         images: Default::default(),
         kind: Kind::Compose { parameters: BTreeMap::new(), secrets: BTreeSet::new() },
         input_digest: input_digest(deployment, name, version),
+        fleet_digest: input_digest(deployment, name, version.split('+').next().unwrap_or_default()),
         wait: true,
         timeout: Duration::from_secs(1),
     };

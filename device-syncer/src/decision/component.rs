@@ -29,6 +29,8 @@ pub struct Component {
     pub kind: Kind,
     /// Keys the apply; remembered in the project's marker, or the release's description, once the apply is complete.
     pub input_digest: Digest,
+    /// The same, but by their names for what files of the device hold: what the fleet says of it.
+    pub fleet_digest: Digest,
     /// Whether `apply` waits for health.
     pub wait: bool,
     /// Limit of the whole apply, the waiting for health included.

@@ -43,8 +43,16 @@ pub struct DesiredDeployment {
 impl DesiredDeployment {
     /// Its components with their inputs, as one digest: what is applied together, and good or bad together.
     pub fn set(&self) -> Digest {
-        let inputs =
-            self.components.iter().map(|one| (&one.name, one.input.as_ref().ok().map(|input| input.input_digest)));
+        self.set_by(|input| input.input_digest)
+    }
+
+    /// The same by what the fleet says of them, whatever files of the device hold.
+    pub fn fleet_set(&self) -> Digest {
+        self.set_by(|input| input.fleet_digest)
+    }
+
+    fn set_by(&self, digest: fn(&Component) -> Digest) -> Digest {
+        let inputs = self.components.iter().map(|one| (&one.name, one.input.as_ref().ok().map(digest)));
         Digest::of(&json::to_bytes(&(self.id, inputs.into_map())))
     }
 

@@ -147,10 +147,15 @@ fn input(
     })?;
     let parameters = parameters(&component.name, document, envelope, values)?;
     let namespace = (kind == ProfileType::Helm).then_some(document.deployment.namespace.as_str());
-    let digested: Vec<_> = parameters
-        .iter()
-        .map(|(place, value)| Param { pointer: place.clone(), tag: value.tag.to_owned(), text: value.digested.clone() })
-        .collect();
+    let digest = |is_by_fleet: bool| {
+        let param = |(place, value): (&String, &Value<'_>)| {
+            let (tag, text) = if is_by_fleet { value.said_by_fleet() } else { value.digested() };
+            Param { pointer: place.clone(), tag: tag.to_owned(), text: text.to_owned() }
+        };
+        let parameters: Vec<_> = parameters.iter().map(param).collect();
+        input_digest(kind.as_str(), component.name.as_str(), namespace, locked.lock.content, &parameters)
+    };
+    let (input_digest, fleet_digest) = (digest(false), digest(true));
     Ok(component::Component {
         deployment: id,
         deployment_name: envelope.id.clone(),
@@ -160,7 +165,8 @@ fn input(
         revision: revision.to_owned(),
         lock: Some(locked.lock),
         images: ImageLocks { published: locked.images.clone(), first_use: BTreeMap::new() },
-        input_digest: input_digest(kind.as_str(), component.name.as_str(), namespace, locked.lock.content, &digested),
+        input_digest,
+        fleet_digest,
         kind: match namespace {
             None => compose(parameters),
             Some(namespace) => helm(namespace, parameters)?,
@@ -180,13 +186,25 @@ fn source(component: &Component) -> (&str, &str) {
 }
 
 /// A value as the component gets it, and as it enters the digest.
-struct Value {
+struct Value<'a> {
     value: ParamValue,
     tag: &'static str,
     digested: String,
+    /// The name of the device's file that holds it.
+    file: Option<&'a str>,
 }
 
-impl Value {
+impl Value<'_> {
+    /// How it enters the digest of what the component gets: a tag and a text.
+    fn digested(&self) -> (&str, &str) {
+        (self.tag, &self.digested)
+    }
+
+    /// How it enters the digest of what the fleet says of that.
+    fn said_by_fleet(&self) -> (&str, &str) {
+        self.file.map_or_else(|| self.digested(), |name| (FILE, name))
+    }
+
     fn is_secret(&self) -> bool {
         self.tag == SECRET
     }
@@ -195,13 +213,16 @@ impl Value {
 /// The tag of a value that only the device knows, wherever it has it from.
 const SECRET: &str = "deviceFile";
 
-fn compose(parameters: BTreeMap<String, Value>) -> Kind {
+/// The tag of the name of a device's file.
+const FILE: &str = "deviceFileName";
+
+fn compose(parameters: BTreeMap<String, Value<'_>>) -> Kind {
     let secrets = parameters.iter().filter(|(_, value)| value.is_secret()).map(|(name, _)| name.clone()).into_set();
     let parameters = parameters.into_iter().map(|(name, value)| (name, value.value.text())).into_map();
     Kind::Compose { parameters, secrets }
 }
 
-fn helm(namespace: &str, parameters: BTreeMap<String, Value>) -> Result<Kind, Failure> {
+fn helm(namespace: &str, parameters: BTreeMap<String, Value<'_>>) -> Result<Kind, Failure> {
     let values = HelmValues::new(parameters.iter().map(|(pointer, value)| (pointer.as_str(), &value.value)));
     let values = values.map_err(|error| Failure::new(ErrorCode::ParameterInvalid, error.to_string()))?;
     let secrets = parameters.into_values().filter(Value::is_secret).map(|value| value.value.text()).collect();
@@ -209,15 +230,15 @@ fn helm(namespace: &str, parameters: BTreeMap<String, Value>) -> Result<Kind, Fa
 }
 
 /// Environment variable, or path into the chart's values → value, of everything that targets the component.
-fn parameters(
+fn parameters<'a>(
     component: &ComponentName,
     document: &Document,
-    envelope: &EnvelopeDeployment,
+    envelope: &'a EnvelopeDeployment,
     values: &DeviceValues<'_>,
-) -> Result<BTreeMap<String, Value>, Failure> {
+) -> Result<BTreeMap<String, Value<'a>>, Failure> {
     let kind = document.deployment.profile_type;
     let mut all = BTreeMap::new();
-    let mut put = |parameter: &str, place: &str, value: Value| match all.insert(place.to_owned(), value) {
+    let mut put = |parameter: &str, place: &str, value: Value<'a>| match all.insert(place.to_owned(), value) {
         None => Ok(()),
         Some(_) => {
             let text = format!("parameter `{parameter}`: `{place}` is set by another parameter too");
@@ -227,14 +248,18 @@ fn parameters(
     for (name, parameter) in &document.deployment.parameters {
         for target in parameter.targets.iter().filter(|target| target.components.contains(component)) {
             let (value, tag) = (parameter.value.clone(), parameter.value.type_tag());
-            put(name, target.place(kind), Value { digested: value.text(), value, tag })?;
+            put(name, target.place(kind), Value { digested: value.text(), value, tag, file: None })?;
         }
     }
     for (name, from) in &envelope.values_from {
         for target in from.targets.iter().filter(|target| target.components.contains(component)) {
             let text = secret(name, &from.source, values)?;
             let digested = keyed_digest(values.hmac_key, &text);
-            put(name, target.place(kind), Value { value: ParamValue::String(text), tag: SECRET, digested })?;
+            let file = match &from.source {
+                ValueSource::DeviceFile(name) => Some(name.as_str()),
+                ValueSource::Encrypted(_) => None,
+            };
+            put(name, target.place(kind), Value { value: ParamValue::String(text), tag: SECRET, digested, file })?;
         }
     }
     Ok(all)

@@ -173,6 +173,9 @@ pub struct Inputs {
     /// The set whose apply began last: what of it isn't there yet is brought to its end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub begun: Option<Digest>,
+    /// The same by what the fleet says of it: nobody is asked again where only files of the device changed since.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fleet_set: Option<Digest>,
     /// Its components in the order in which they were applied.
     pub components: Vec<AppliedComponent>,
 }
@@ -320,6 +323,7 @@ impl DeviceState {
             suspended: wanted.suspended,
             drift: wanted.drift,
             begun: None,
+            fleet_set: None,
             components: Vec::new(),
         };
         let applied = self.deployments.entry(wanted.id).or_insert(Applied { document: Vec::new(), inputs });
@@ -345,8 +349,13 @@ impl DeviceState {
     /// Notes that an apply of this deployment begins; something of it was noted before.
     pub fn note_begun(&mut self, wanted: &DesiredDeployment) {
         if let Some(applied) = self.deployments.get_mut(&wanted.id) {
-            applied.inputs.begun = Some(wanted.set());
+            (applied.inputs.begun, applied.inputs.fleet_set) = (Some(wanted.set()), Some(wanted.fleet_set()));
         }
+    }
+
+    /// Whether this is what was applied last, but for what files of the device hold.
+    pub fn differs_by_files_only(&self, wanted: &DesiredDeployment) -> bool {
+        self.deployments.get(&wanted.id).is_some_and(|applied| applied.inputs.fleet_set == Some(wanted.fleet_set()))
     }
 
     /// Whether an apply of just this began.

@@ -19,6 +19,8 @@ use super::windows::{Openings, Whose};
 pub enum Change {
     /// It is installed, updated, or run by another type.
     Apply,
+    /// It is updated because files of the device changed, and nothing else did: the site's own act.
+    Renew,
     /// What began of its deployment is brought to its end.
     Finish,
     /// The last good set of its deployment is put back.
@@ -86,26 +88,22 @@ impl Gate {
             (Self::Window, Change::FetchOn) => overrun == Overrun::Component,
             (_, Change::Fetch | Change::FetchOn) => false,
             (Self::Unlisted, Change::Restore | Change::Revert) => false,
-            (Self::Unlisted, Change::Apply | Change::Finish | Change::RollBack | Change::Remove | Change::Restart) => {
-                true
-            }
-            (Self::Downtime, Change::Apply | Change::Remove | Change::Revert | Change::Restart) => true,
+            (Self::Unlisted, _) => true,
+            (Self::Downtime, Change::Apply | Change::Renew | Change::Remove | Change::Revert | Change::Restart) => true,
             (Self::Downtime, Change::Finish | Change::RollBack | Change::Restore) => false,
-            (Self::Window, Change::Apply | Change::Remove | Change::Restart) => true,
+            (Self::Window, Change::Apply | Change::Renew | Change::Remove | Change::Restart) => true,
             (Self::Window, Change::Finish) => overrun == Overrun::Component,
             (Self::Window, Change::RollBack) => false,
             (Self::Window, Change::Restore | Change::Revert) => drift == DriftPolicy::HealInWindow,
             (Self::Approval, Change::Apply | Change::Remove) => true,
             (
                 Self::Approval,
-                Change::Finish | Change::RollBack | Change::Restore | Change::Revert | Change::Restart,
+                Change::Renew | Change::Finish | Change::RollBack | Change::Restore | Change::Revert | Change::Restart,
             ) => false,
-            (Self::Hook, Change::Apply | Change::Remove | Change::Revert | Change::Restart) => true,
+            (Self::Hook, Change::Apply | Change::Renew | Change::Remove | Change::Revert | Change::Restart) => true,
             (Self::Hook, Change::Finish | Change::RollBack | Change::Restore) => false,
             (Self::Drift, Change::Restore | Change::Revert) => drift == DriftPolicy::Report,
-            (Self::Drift, Change::Apply | Change::Finish | Change::RollBack | Change::Remove | Change::Restart) => {
-                false
-            }
+            (Self::Drift, _) => false,
             (Self::Removals, change) => change == Change::Remove,
         }
     }
@@ -352,8 +350,9 @@ mod tests {
     /// The table of the documentation: changes down, gates across.
     const PAGE: &str = include_str!("../../../docs/gates.md");
 
-    const CHANGES: [(&str, Change); 10] = [
+    const CHANGES: [(&str, Change); 11] = [
         ("install, update, run by another type", Change::Apply),
+        ("update because files of the device changed, and nothing else", Change::Renew),
         ("finish what began", Change::Finish),
         ("put back the last good set", Change::RollBack),
         ("remove", Change::Remove),

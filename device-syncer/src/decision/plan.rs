@@ -314,15 +314,18 @@ fn planned(
     gates: &Gates,
 ) -> (Planned, Option<HookChange>) {
     let components = |drift| components(wanted, set, actual, gates, drift);
-    let begun = begun(wanted, actual);
+    let update = update(wanted, actual);
     let is_update = |part: &PlannedComponent| {
-        matches!(change(&part.action, actual, begun), Some(Change::Apply | Change::Finish | Change::RollBack))
+        matches!(
+            change(&part.action, actual, update),
+            Some(Change::Apply | Change::Renew | Change::Finish | Change::RollBack)
+        )
     };
     let (parts, asks) = components(wanted.drift.max(gates.drift));
     // A newer set is applied as a whole, whatever drifted before.
     let (components, asks) = if parts.iter().any(is_update) { components(DriftPolicy::Heal) } else { (parts, asks) };
     let subject = subject(wanted, set, DriftPolicy::Heal);
-    let mut changes = components.iter().filter_map(|part| change(&part.action, actual, begun));
+    let mut changes = components.iter().filter_map(|part| change(&part.action, actual, update));
     let from_here =
         changes.any(is_fetched_apart) && gates.fetches_ahead(subject) && gates.closed(Change::Fetch, subject).is_some();
     let fetching = match gates.closed(Change::FetchOn, subject) {
@@ -379,14 +382,14 @@ fn components(
     drift: DriftPolicy,
 ) -> (Vec<PlannedComponent>, bool) {
     let subject = subject(wanted, set, drift);
-    let begun = begun(wanted, actual);
+    let update = update(wanted, actual);
     let may_fetch = gates.fetches_ahead(subject) && gates.closed(Change::Fetch, subject).is_none();
     let mut asks = false;
     // With whether what it needs is fetched while it waits.
     let mut gated = |action: Action, project: &str| {
         let anyway = actual.device_state.is_put_back_anyway(project);
         let subject = Subject { drift: if anyway { DriftPolicy::Heal } else { drift }, ..subject };
-        let change = change(&action, actual, begun);
+        let change = change(&action, actual, update);
         let possible = required(action, wanted, actual);
         let Some(change) = change else { return (possible, false) };
         let needs = match &possible {
@@ -445,21 +448,25 @@ fn with_failure(why: Failure, known: Option<&Fetched>) -> Failure {
 /// Whether what this change needs is fetched in windows of its own. What is put back ran here before, and half of a
 /// deployment is worse than what is fetched late.
 fn is_fetched_apart(change: Change) -> bool {
-    change == Change::Apply
+    matches!(change, Change::Apply | Change::Renew)
 }
 
-/// What brings to its end what began of a deployment, if anything did.
-fn begun(wanted: &DesiredDeployment, actual: &Actual<'_>) -> Option<Change> {
-    let finishes = actual.device_state.has_begun(wanted).then_some(Change::Finish);
-    wanted.rolled_back.as_ref().map(|_| Change::RollBack).or(finishes)
+/// What an apply of a deployment is for gates: what began is brought to its end, and what the site changed itself is told apart.
+fn update(wanted: &DesiredDeployment, actual: &Actual<'_>) -> Change {
+    match actual.device_state {
+        _ if wanted.rolled_back.is_some() => Change::RollBack,
+        state if state.has_begun(wanted) => Change::Finish,
+        state if state.differs_by_files_only(wanted) => Change::Renew,
+        _ => Change::Apply,
+    }
 }
 
 /// The change that gates are asked for.
-fn change(action: &Action, actual: &Actual<'_>, begun: Option<Change>) -> Option<Change> {
+fn change(action: &Action, actual: &Actual<'_>, update: Change) -> Option<Change> {
     match action {
         Action::Apply { reason: Reason::Edited, .. } => Some(Change::Revert),
         Action::Apply { replaces: None, input, .. } if actual.was_applied(input) => Some(Change::Restore),
-        Action::Apply { .. } => begun.or(Some(Change::Apply)),
+        Action::Apply { .. } => Some(update),
         Action::Restore { .. } | Action::TakeDown { .. } => Some(Change::Restore),
         Action::Restart { cause, .. } => Some(cause.change()),
         Action::Keep | Action::Fail(_) | Action::Wait(_) | Action::Unknown => None,

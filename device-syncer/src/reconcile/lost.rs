@@ -67,6 +67,7 @@ fn applied(device_state: &DeviceState) -> impl Iterator<Item = Component> {
                 images: ImageLocks::default(),
                 kind: Kind::Compose { parameters: Default::default(), secrets: Default::default() },
                 input_digest: component.input_digest?,
+                fleet_digest: component.input_digest?,
                 wait: false,
                 timeout: TIMEOUT,
             })

@@ -3,6 +3,7 @@
 use repo_testkit::terminate;
 use serde_json::{Value, json};
 
+use crate::objects::{by_device_file, secretive};
 use crate::world::{Run, World, command, finish, until};
 
 const ALL: &str = "gates: {approval: {for: ['*'], except: ['metrics*']}}\n";
@@ -114,6 +115,53 @@ fn what_goes_is_approved_as_well_and_what_is_rejected_waits_and_says_who_rejecte
     world.hand.publish();
     world.once().ended(1);
     assert_eq!(world.states("greeter"), ["hello removing waiting-approval"]);
+}
+
+#[test]
+fn what_only_a_file_of_the_device_changes_needs_no_word_and_what_the_fleet_changes_beside_it_does() {
+    let world = World::enrolled();
+    let app = secretive(&world);
+    let secret = |value: &str| {
+        let containers = world.containers();
+        containers.len() == 1 && containers[0].contains(&format!("\"SECRET\":\"{value}\""))
+    };
+    world.hand.want("greeter", &app, "hello");
+    by_device_file(&world, "one");
+    world.hand.publish();
+    world.once().good();
+    world.settings(ALL);
+    by_device_file(&world, "two");
+    let plan = world.syncer(&["plan"]).ended(3).stdout;
+    assert!(plan.contains("+ greeter/hello: apply: its inputs changed"), "{plan}");
+    world.once().good();
+    assert!(secret("two"), "{:?}", world.containers());
+    assert_eq!(world.states("greeter"), ["hello installed"]);
+    world.assert_idle();
+    // The site's own gates for changes count all the same.
+    world.settings(
+        "gates: {approval: {for: ['*']}, windows: {zone: UTC, apply: {deny: [{start: '* * * * *', length: 7d}]}}}\n",
+    );
+    by_device_file(&world, "three");
+    world.once().ended(1);
+    assert_eq!((secret("two"), world.states("greeter")), (true, vec!["hello pending waiting-window".to_owned()]));
+    world.settings(ALL);
+
+    world.hand.want("greeter", &app, "servus");
+    by_device_file(&world, "three");
+    world.hand.publish();
+    world.once().ended(1);
+    assert_eq!((secret("two"), world.states("greeter")), (true, vec!["hello pending waiting-approval".to_owned()]));
+    say(&world, "approve", "greeter", &change(&world, "greeter")).good();
+    // What was approved is what was seen: the file, too, while nothing of it began.
+    by_device_file(&world, "four");
+    world.once().ended(1);
+    assert_eq!((secret("two"), world.states("greeter")), (true, vec!["hello pending waiting-approval".to_owned()]));
+    say(&world, "approve", "greeter", &change(&world, "greeter")).good();
+    world.once().good();
+    assert!(secret("four") && world.greetings() == ["servus"], "{:?}", world.containers());
+    by_device_file(&world, "five");
+    world.once().good();
+    assert!(secret("five"), "{:?}", world.containers());
 }
 
 #[test]

@@ -321,10 +321,19 @@ fn files(directory: PathBuf) -> Vec<PathBuf> {
     entries.flat_map(|path| if path.is_dir() { files(path) } else { vec![path] }).collect()
 }
 
+/// An application that shows its `SECRET` to whoever looks at its container.
+pub(crate) fn secretive(world: &World) -> App {
+    application(
+        world,
+        "secretive",
+        "services: {web: {image: margo-test/busybox:1, environment: {GREETING: \"${GREETING}\", SECRET: \"${SECRET}\"}}}\n",
+    )
+}
+
 /// How the value of `SECRET` reaches the device.
 type Give = fn(&World, &str);
 
-fn by_device_file(world: &World, value: &str) {
+pub(crate) fn by_device_file(world: &World, value: &str) {
     fs::write(world.home().join("device-files/db-password"), format!("{value}\n")).unwrap();
     secret_from(world, serde_json::json!({ "deviceFile": "db-password" }));
 }
@@ -357,12 +366,7 @@ fn encrypted_values_reach_the_container_and_no_git_object() {
 fn reaches_the_container_and_no_git_object(give: Give, is_in_git: bool) {
     let canary = "canary-91b7e2";
     let world = World::enrolled();
-    let app = application(
-        &world,
-        "secretive",
-        "services: {web: {image: margo-test/busybox:1, environment: {GREETING: \"${GREETING}\", SECRET: \"${SECRET}\"}}}\n",
-    );
-    world.hand.want("greeter", &app, "hello");
+    world.hand.want("greeter", &secretive(&world), "hello");
     give(&world, canary);
     world.hand.publish();
     let run = world.once().good();

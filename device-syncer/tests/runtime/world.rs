@@ -81,6 +81,7 @@ impl World {
             images: Default::default(),
             kind: Kind::Compose { parameters: BTreeMap::new(), secrets: BTreeSet::new() },
             input_digest: Digest::of(b"1"),
+            fleet_digest: Digest::of(b"1"),
             wait: true,
             timeout: Duration::from_secs(60),
         };

@@ -212,6 +212,33 @@ fn an_encrypted_value_is_secret_and_what_is_encrypted_anew_is_the_same() {
 }
 
 #[test]
+fn what_files_of_the_device_hold_changes_what_is_applied_and_not_what_the_fleet_says_of_it() {
+    let with = |source: ValueSource, held: &str, plain: &str| {
+        let mut envelope = envelope(&["x", "y"]);
+        envelope.values_from.insert("password".to_owned(), ValueFrom { source, ..from_file("", "PASSWORD") });
+        let document =
+            compose(&format!("\n    level: {{value: {plain}, targets: [{{pointer: LEVEL, components: [x]}}]}}"));
+        let read = |_: &str| Ok(held.to_owned());
+        let x = resolve_on(&[ProfileType::Compose].into(), &read, &document, &envelope).remove(0);
+        (input(&x).input_digest, input(&x).fleet_digest)
+    };
+    let file = |name: &str| ValueSource::DeviceFile(name.to_owned());
+    let encrypted = |text: &str| ValueSource::Encrypted(format!("encrypted {text}"));
+    let before = with(file("db-password"), "one", "1");
+    let renewed = with(file("db-password"), "two", "1");
+    assert!(renewed.0 != before.0 && renewed.1 == before.1);
+    for (what, other) in [
+        ("another parameter", with(file("db-password"), "one", "2")),
+        ("another file", with(file("db-password-2"), "one", "1")),
+        ("a value of the fleet's in the place of the file", with(encrypted("one"), "one", "1")),
+        ("another one of these", with(encrypted("two"), "one", "1")),
+    ] {
+        assert_ne!(other.1, before.1, "{what}");
+    }
+    assert_ne!(with(encrypted("one"), "", "1").1, with(encrypted("two"), "", "1").1);
+}
+
+#[test]
 fn what_this_device_cannot_run_says_why_and_its_neighbour_is_not_concerned() {
     let helm = document("helm", "oci://registry.invalid/app", "{}");
     let on_docker = |helm| resolve_on(&[ProfileType::Compose].into(), &|_| panic!(), helm, &envelope(&["x", "y"]));

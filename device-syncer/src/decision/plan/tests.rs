@@ -396,6 +396,32 @@ fn what_a_change_needs_is_fetched_in_windows_of_its_own_and_the_change_is_made_w
 }
 
 #[test]
+fn what_differs_by_files_of_the_device_alone_is_told_apart_from_what_the_fleet_changes() {
+    let versions = |x: &'static str, y: &'static str| wanted("a", &[("x", x), ("y", y)]);
+    let change = |state: &DeviceState, one: &DesiredDeployment| {
+        update(one, &Actual { device_state: state, observed: BTreeMap::new(), unreachable: &BTreeSet::new() })
+    };
+    let mut state = applied(&[("a", "x", Some("1+f")), ("a", "y", Some("1"))]);
+    assert_eq!(change(&state, &versions("1+g", "1")), Change::Apply, "a syncer before this noted nothing");
+    state.note_begun(&versions("1+f", "1"));
+    for (x, y, expected) in [
+        ("1+f", "1", Change::Finish),
+        ("1+g", "1", Change::Renew),
+        ("1+g", "1+g", Change::Renew),
+        ("1+f", "2", Change::Apply),
+        ("1+g", "2", Change::Apply),
+        ("2+f", "1", Change::Apply),
+        ("1+g", "!parameter-invalid", Change::Apply),
+    ] {
+        assert_eq!(change(&state, &versions(x, y)), expected, "{x} {y}");
+    }
+    assert_eq!(change(&state, &wanted("a", &[("x", "1+g")])), Change::Apply, "one of them goes");
+    let why = Failure::new(ErrorCode::RolledBack, "");
+    let back = DesiredDeployment { rolled_back: Some(why), ..versions("1+g", "1") };
+    assert_eq!(change(&state, &back), Change::RollBack);
+}
+
+#[test]
 fn what_began_goes_on_outside_windows_or_waits_for_them_as_is_said() {
     let deployment = wanted("a", &[("x", "2"), ("y", "2")]);
     let found = [

@@ -124,6 +124,7 @@ impl World {
             lock: None,
             images: Default::default(),
             input_digest: Digest::of(b"1"),
+            fleet_digest: Digest::of(b"1"),
             wait: true,
             timeout: Duration::from_secs(60),
         };

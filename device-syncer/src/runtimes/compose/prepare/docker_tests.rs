@@ -32,6 +32,7 @@ impl World {
             images: Default::default(),
             kind: Kind::Compose { parameters: BTreeMap::new(), secrets: Default::default() },
             input_digest: Digest::of(b"1"),
+            fleet_digest: Digest::of(b"1"),
             wait: false,
             timeout: QUERY,
         };
