@@ -89,6 +89,22 @@ impl Report {
         }
     }
 
+    /// Takes back what is newly said of gates: what is still in the state of `before`, and waits at one now or did then, says
+    /// what it said. Returns whether that is anything.
+    pub fn takes_back_gates(&mut self, before: &Self) -> bool {
+        let mut is_any = false;
+        for (id, now) in &mut self.deployments {
+            for one in &mut now.components {
+                let old = before.get(*id, &one.name).filter(|old| old.state == one.state && old.failure != one.failure);
+                if let Some(old) = old.filter(|old| old.waits_at_a_gate() || one.waits_at_a_gate()) {
+                    one.failure.clone_from(&old.failure);
+                    is_any = true;
+                }
+            }
+        }
+        is_any
+    }
+
     /// The state of a component, if it has one.
     pub fn get(&self, id: DeploymentId, name: &ComponentName) -> Option<&ReportedComponent> {
         self.deployments.get(&id)?.components.iter().find(|component| component.name == *name)

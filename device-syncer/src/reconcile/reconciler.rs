@@ -4,13 +4,13 @@ use std::cell::LazyCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use repo_model::desired::Desired;
 use repo_model::margo::status::State;
 use repo_model::margo::{DeviceCapabilities, ProfileType};
-use repo_model::report::{CAPABILITIES, ConditionType, Reason};
+use repo_model::report::{CAPABILITIES, ClosedGate, ConditionType, Reason};
 use repo_model::windows::Spread;
 use repo_model::{IntoMap, IntoSet, error_chain};
 
@@ -41,7 +41,7 @@ use crate::reconcile::{device_files, encrypted, kernel_clock, lost};
 use crate::runtimes::DeviceRuntimes;
 use crate::runtimes::capabilities::Probe;
 use crate::state::hold::Holds;
-use crate::state::shared::Shared;
+use crate::state::shared::{Shared, Transaction};
 use crate::state::store::StoreError;
 use crate::state::{approvals, approved_removals, restart_requests, site};
 
@@ -176,11 +176,9 @@ impl Reconciler {
         };
         let unreachable = observation.unreachable_types();
         let plan = Plan::make(wanted.as_deref(), &change.next, &observation.found, &unreachable, &self.gates);
-        let closed = closed(&plan, &self.gates, &before, Timestamp::now());
         let keys = &device.settings.gates.keys;
         let seen =
             if keys.is_empty() { None } else { site::read(&device.home).ok().and_then(|known| known.seen(keys)) };
-        conditions::write(&mut change.next, device.instance, &conditions, closed, seen);
         if !keys.is_empty() {
             site::begin(&device.home, plan.changes.values());
         }
@@ -196,6 +194,8 @@ impl Reconciler {
                 (works, plan.has_removals() || !wanted.iter().all(|one| change.is_installed(one)))
             }
         };
+        let closed = self.gates_to_tell(&plan, before, &mut change);
+        conditions::write(&mut change.next, device.instance, &conditions, closed, seen);
         if wanted.is_some() {
             self.end_for_hook(&plan, hook, &change.report, &at_work);
         }
@@ -261,6 +261,18 @@ impl Reconciler {
         let opens = self.gates.open_next().map(|at| at.duration_since(Timestamp::now()));
         let opens = opens.filter(|wait| wait.is_positive()).and_then(|wait| Duration::try_from(wait).ok());
         opens.into_iter().chain(self.hooks.due()).min()
+    }
+
+    /// The gates that are closed. Where they were told anew too often of late, they and their words stay as they were `before`.
+    fn gates_to_tell(&self, plan: &Plan, before: Vec<ClosedGate>, change: &mut Transaction<'_>) -> Vec<ClosedGate> {
+        let closed = closed(plan, &self.gates, &before, Timestamp::now());
+        let mut report = change.report.clone();
+        let is_anew = report.takes_back_gates(&change.state.report()) || closed != before;
+        if !is_anew || change.state.gates_told.lets(Instant::now()) {
+            return closed;
+        }
+        change.report = report;
+        before
     }
 
     /// Tells the site's hook the end of what it let through, where nothing of that is left to do.

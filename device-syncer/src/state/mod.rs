@@ -34,6 +34,8 @@ pub mod moved;
 pub mod opened;
 /// New random bytes, for what is to be a secret.
 pub mod random;
+/// How often what isn't a change of state is told anew.
+pub mod rate_limit;
 /// A new key that shall take the place of this device's.
 pub mod rekey;
 /// What a person at the device asked for.

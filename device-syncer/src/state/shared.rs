@@ -12,6 +12,7 @@ use crate::decision::device_state::DeviceState;
 use crate::decision::fetched::AllFetched;
 use crate::decision::message::{Identity, message};
 use crate::decision::status::Report;
+use crate::state::rate_limit::RateLimit;
 use crate::state::restores::Restores;
 use crate::state::retries::Retries;
 use crate::state::stability::Stability;
@@ -31,6 +32,8 @@ pub struct State {
     pub restores: Restores,
     /// For how long deployments have been well, or ill.
     pub stability: Stability,
+    /// How often closed gates are told anew.
+    pub gates_told: RateLimit,
     /// What is known of what changes need, where that is fetched in windows of its own; `None` before the first pass.
     pub fetched: Option<AllFetched>,
     /// Whether the newest plan has anything to remove that is still there: it may hold a port or a name.
@@ -78,6 +81,7 @@ impl Shared {
             retries,
             restores,
             stability,
+            gates_told: RateLimit::default(),
             fetched,
             removals_are_left,
             down: BTreeSet::new(),

@@ -2,6 +2,8 @@
 
 use std::fs;
 use std::path::Path;
+use std::thread::sleep;
+use std::time::Duration;
 
 use repo_testkit::terminate;
 use rustix::fs::{CWD, FileType, Mode, mknodat};
@@ -200,6 +202,41 @@ fn a_file_of_the_sites_holds_everything_while_it_is_there_whatever_it_is() {
     fs::remove_file(&file).unwrap();
     world.once().good();
     assert_eq!(world.greetings(), ["servus"]);
+}
+
+#[test]
+fn a_file_of_the_sites_that_comes_and_goes_grows_no_history() {
+    let world = World::running();
+    let file = world.path("busy");
+    world.settings(&format!(
+        "poll: 1s\ngates: {{hold: {}, windows: {{zone: UTC, apply: {{deny: [{{start: '* * * * *', length: 7d}}]}}}}}}\n",
+        file.display()
+    ));
+    world.hand.want("greeter", &world.app, "servus");
+    world.hand.publish();
+    world.once().ended(1);
+    assert_eq!(world.states("greeter"), ["hello pending waiting-window"]);
+    world.told();
+    let syncer = command(&world.home(), &["run"]).spawn().expect("it starts");
+    for code in ["held", "waiting-window", "held"] {
+        if code == "held" {
+            fs::write(&file, "").unwrap()
+        } else {
+            fs::remove_file(&file).unwrap()
+        }
+        until("the first times are told", || world.states("greeter") == [format!("hello pending {code}")]);
+    }
+    for _ in 0..20 {
+        fs::remove_file(&file).unwrap();
+        sleep(Duration::from_millis(700));
+        fs::write(&file, "").unwrap();
+        sleep(Duration::from_millis(700));
+    }
+    terminate(&syncer);
+    finish(syncer).good();
+    let told = world.told().len();
+    assert!((3..=10).contains(&told), "{told} commits of `status`");
+    assert_eq!(world.greetings(), ["hello"]);
 }
 
 #[test]
