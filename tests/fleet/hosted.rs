@@ -76,9 +76,9 @@ impl Hosted {
     }
 
     /// Starts both at this link, where they reach each other alone; the host publishes nothing there.
-    pub(crate) fn start_at(&mut self, link: &LossyLink) {
-        self.start(link.inside(&self.fleet.command(&["serve"])), Stdio::null());
-        self.start(link.inside(&self.device.command(&["run"])), self.device_log());
+    pub(crate) fn start_at(&mut self, link: &LossyLink) -> [usize; 2] {
+        let host = self.start(link.inside(&self.fleet.command(&["serve"])), Stdio::null());
+        [host, self.start(link.inside(&self.device.command(&["run"])), self.device_log())]
     }
 
     fn device_log(&self) -> Stdio {

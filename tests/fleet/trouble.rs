@@ -2,14 +2,15 @@
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use repo_http::{Agent, Credential, Request, Settings, Url};
 use repo_testkit::faults::fault_proxy::{Direction, Fault, FaultProxy};
 use repo_testkit::faults::lossy_link::LossyLink;
 use repo_testkit::foreign_host::{ForeignHost, Options};
-use repo_testkit::git;
 use repo_testkit::pki::{Authority, Validity};
+use repo_testkit::{git, program};
 
 use crate::hosted::{Hosted, ID, read};
 use repo_testkit::copy;
@@ -118,7 +119,7 @@ fn a_transfer_that_breaks_off_anywhere_is_made_up_for() {
 
 /// Three of ten packets get lost, from the boot on.
 #[test]
-fn a_device_that_boots_at_a_link_that_loses_packets_gets_the_newest_state_and_leaves_all_else_alone() {
+fn a_device_that_boots_at_a_link_that_loses_most_packets_starts_what_ran_and_at_a_better_one_gets_the_newest_state() {
     let (mut hosted, link) = (Hosted::new(), LossyLink::losing(30));
     let target = format!("application: {{id: hello, version: 1.0.0}}\ntargets: [{{devices: [{ID}]}}]\n");
     hosted.fleet.write("deployments/other.yaml", &format!("id: other\n{target}parameters: {{greeting: neighbour}}\n"));
@@ -126,16 +127,35 @@ fn a_device_that_boots_at_a_link_that_loses_packets_gets_the_newest_state_and_le
     let host = hosted.start_host();
     hosted.adopt_first();
     hosted.end(host);
-    let neighbour = |hosted: &Hosted| {
+    let container = |hosted: &Hosted, greeting: &str| {
         let state = read(&hosted.device.docker_dir().join("state.json"));
         let all = state["containers"].as_object().expect("containers").clone();
-        let mut of_it = all.into_iter().filter(|(_, one)| one["service"]["environment"]["GREETING"] == "neighbour");
-        let (id, one) = of_it.next().expect("the neighbour runs");
+        all.into_iter().find(|(_, one)| one["service"]["environment"]["GREETING"] == greeting)
+    };
+    let neighbour = |hosted: &Hosted| {
+        let (id, one) = container(hosted, "neighbour").expect("the neighbour runs");
         (id, one["started_at"].clone())
     };
     let before = neighbour(&hosted);
     hosted.fleet.change(DEPLOYMENT, "hello from the press", "servus from the press");
     hosted.fleet.run(&["publish"]);
+
+    // Where hardly anything comes through, it starts what the boot didn't, with what it has.
+    let (id, _) = container(&hosted, "hello from the press").expect("it runs");
+    let docker = format!("fake://{}", hosted.device.docker_dir().display());
+    let mut kill = Command::new(program("fake-docker"));
+    assert!(kill.env("DOCKER_HOST", docker).args(["kill", &id]).output().expect("it runs").status.success());
+    reboot(&hosted.dir.path().join(ID));
+    let hopeless = LossyLink::losing(80);
+    let at_work = hosted.start_at(&hopeless);
+    hosted.until("what ran is started", |hosted| {
+        let greeting = ["hello from the press", "servus from the press"].into_iter();
+        greeting.filter_map(|greeting| container(hosted, greeting)).any(|(_, one)| one["status"] == "running")
+    });
+    hosted.until("packets get lost", |_| hopeless.lost() > 5);
+    assert_eq!(neighbour(&hosted), before);
+    at_work.into_iter().for_each(|number| hosted.end(number));
+
     reboot(&hosted.dir.path().join(ID));
     hosted.start_at(&link);
     hosted.until("the newest state runs", |hosted| hosted.runs("servus from the press"));
