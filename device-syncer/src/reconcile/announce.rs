@@ -44,18 +44,11 @@ impl Transaction<'_> {
                     Action::Wait(reason) => {
                         self.report.explain(planned.id, &component.name, State::Pending, reason.clone());
                     }
-                    Action::Unknown if self.report.get(planned.id, &component.name).is_none() => {
-                        let text = "waits for the runtime, which doesn't answer";
-                        let failure = Failure::new(ErrorCode::RuntimeUnavailable, text);
-                        self.report.set(planned.id, &component.name, State::Pending, Some(failure));
-                    }
-                    // What is replaced keeps its state until it is removed, and what is rolled back until that is done.
-                    Action::Unknown
-                    | Action::Restore { .. }
-                    | Action::Restart { .. }
-                    | Action::TakeDown { .. }
-                    | Action::Apply { replaces: Some(_), .. } => {}
+                    Action::Unknown => self.await_runtime(wanted, component),
+                    Action::Restore { .. } | Action::Restart { .. } | Action::TakeDown { .. } => {}
+                    // What is rolled back keeps its state until that is done, and what goes because its type changed until it is gone.
                     Action::Apply { .. } if wanted.rolled_back.is_some() => {}
+                    Action::Apply { replaces: Some(_), input, .. } if self.is_going(input) => {}
                     Action::Apply { input, .. } => self.queue(input, at_work),
                 }
             }
@@ -73,6 +66,24 @@ impl Transaction<'_> {
         if let Some(Ok(input)) = input.map(|wanted| &wanted.input) {
             self.succeeded(wanted, input);
         }
+    }
+
+    /// What isn't known to run keeps its state, but for `installed`, which is said of the input that is wanted now and of no other.
+    fn await_runtime(&mut self, wanted: &DesiredDeployment, component: &PlannedComponent) {
+        let input = wanted.components.iter().find(|one| one.project == component.project);
+        let input = input.and_then(|one| Some(one.input.as_ref().ok()?.input_digest));
+        let is_applied = input.is_some() && input == self.next.applied_digest(&component.project);
+        let now = self.report.get(wanted.id, &component.name);
+        if now.is_none_or(|now| now.state == State::Installed && !is_applied) {
+            let why = Failure::new(ErrorCode::RuntimeUnavailable, "waits for the runtime, which doesn't answer");
+            self.report.set(wanted.id, &component.name, State::Pending, Some(why));
+        }
+    }
+
+    /// Whether what runs of it is being removed, as far as a gate lets it.
+    fn is_going(&self, input: &Component) -> bool {
+        let now = self.report.get(input.deployment, &input.component);
+        now.is_some_and(|now| now.state == State::Removing && !now.waits_at_a_gate())
     }
 
     /// An apply of the same input that was begun before, or that failed for now, keeps its state.

@@ -204,7 +204,8 @@ fn a_component_that_changes_its_type_ends_before_it_begins_anew() {
     world.once().good();
     world.told();
     let transitions = [
-        "greeter/* installed > removing; greeter/hello installed > removing",
+        "greeter/* installed > pending queued; greeter/hello installed > pending queued",
+        "greeter/* pending > removing; greeter/hello pending > removing",
         "greeter/* removing > removed; greeter/hello removing > removed",
         "greeter/* removed > installing; greeter/hello removed > installing",
         "greeter/* installing > installed; greeter/hello installing > installed",

@@ -25,7 +25,7 @@ const FORM: Form = Form {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum State {
-    /// It runs as desired.
+    /// It was applied as the adopted state has it, and not merely as one before.
     Installed,
     /// It was removed from the device.
     Removed,

@@ -145,6 +145,8 @@ struct Bench {
     runtimes: FakeRuntimes,
     cancelled: Cell<bool>,
     gates: Gates,
+    /// Runtimes that don't answer.
+    unreachable: BTreeSet<ProfileType>,
     /// How many jobs are at work at once.
     at_once: usize,
     told: usize,
@@ -166,7 +168,8 @@ impl Bench {
         };
         let identity = Identity { fleet: fleet(), device: "press-01".parse().unwrap() };
         let state = Shared::new(store, identity, "first boot".to_owned());
-        Self { _dir: dir, state, runtimes, cancelled: Cell::new(false), gates: Gates::default(), at_once: 1, told: 0 }
+        let (cancelled, gates, unreachable) = (Cell::new(false), Gates::default(), BTreeSet::new());
+        Self { _dir: dir, state, runtimes, cancelled, gates, unreachable, at_once: 1, told: 0 }
     }
 
     fn fail(&self, verb: &str, (deployment, name): (&str, &str), errors: Vec<RuntimeError>) {
@@ -198,7 +201,7 @@ impl Bench {
             change.next.blame(&boot_id);
             change.next.keep_only(wanted);
             let gates = Gates { fetched: change.state.fetched.clone().unwrap_or_default(), ..self.gates.clone() };
-            let plan = Plan::make(Some(wanted), &change.next, &found, &BTreeSet::new(), &gates);
+            let plan = Plan::make(Some(wanted), &change.next, &found, &self.unreachable, &gates);
             change.note_removals(&plan);
             change.announce(&plan, wanted, &at_work);
             let works = choose(&plan, wanted, &mut change, &at_work);
@@ -523,6 +526,33 @@ fn a_component_that_changes_its_type_ends_with_a_status_of_its_own_before_it_beg
     assert_eq!(bench.view().device_state.applied_kind(&project("a", "x")), Some(ProfileType::Helm));
     bench.pass(&helm);
     assert_eq!(bench.runtimes.log(), [""; 0]);
+}
+
+#[test]
+fn from_the_adoption_on_nothing_is_installed_but_what_is_wanted_now() {
+    let mut bench = Bench::new();
+    let (compose, helm) = ([wanted("a", &[("x", "1")])], [by_helm(wanted("a", &[("x", "1")]))]);
+    bench.pass(&compose);
+    bench.told();
+    // Its type changes, and what shall come isn't begun yet.
+    bench.cancelled.set(true);
+    bench.pass(&helm);
+    bench.pass(&helm);
+    assert_eq!(bench.told(), ["a/* installed > pending queued; a/x installed > pending queued"]);
+    bench.pass(&compose);
+    assert_eq!(bench.told(), ["a/* pending > installed; a/x pending > installed"], "it runs still");
+    // Nobody knows what runs.
+    bench.unreachable = [ProfileType::Compose].into();
+    bench.pass(&compose);
+    assert_eq!(bench.told(), [""; 0], "what was applied is what is wanted");
+    bench.pass(&[wanted("a", &[("x", "2")])]);
+    bench.pass(&[wanted("a", &[("x", "2")])]);
+    let waits = "a/* installed > pending runtime-unavailable; a/x installed > pending runtime-unavailable";
+    assert_eq!(bench.told(), [waits]);
+    bench.unreachable.clear();
+    bench.cancelled.set(false);
+    assert!(bench.pass(&[wanted("a", &[("x", "2")])]).up_to_date);
+    assert_eq!(bench.state("a", "x"), "installed");
 }
 
 fn stays() -> RuntimeError {
