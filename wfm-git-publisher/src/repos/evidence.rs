@@ -9,8 +9,10 @@ use repo_model::desired::Desired;
 use repo_model::margo::State;
 use repo_model::message::Message;
 use repo_model::report::doubt::TIME_AHEAD;
-use repo_model::report::{self, Adopted, Condition, ConditionType, CurrentState, Health, Heartbeat, MAX_CHAIN, SYNCER};
-use repo_model::{Branch, DeploymentId, DeploymentName, KeyText, Trailer};
+use repo_model::report::{
+    self, Adopted, Condition, ConditionType, CurrentState, Health, Heartbeat, MAX_CHAIN, Named, SYNCER,
+};
+use repo_model::{Branch, ComponentName, DeploymentId, DeploymentName, Digest, KeyText, Trailer};
 use serde::Deserialize;
 
 use super::device::{DeviceRepo, Tip};
@@ -38,6 +40,8 @@ struct Held<'a> {
     desired: &'a Desired,
     /// The rollout's deployments by what the device calls them; those too which aren't in that state.
     names: BTreeMap<DeploymentId, &'a DeploymentName>,
+    /// What its components are applied for, as far as that is known outside the device.
+    named: Option<&'a Named>,
 }
 
 impl DeviceRepo {
@@ -53,7 +57,8 @@ impl DeviceRepo {
             Some(older) => Some(&older.desired),
             None => (adopted.commit == tip.commit.to_string()).then_some(&tip.desired),
         });
-        let held = desired.map(|desired| Held { desired, names });
+        let named = status.and_then(|status| status.named.as_ref());
+        let held = desired.map(|desired| Held { desired, names, named });
         Evidence {
             silent_for: self.silent_for(tip, judge),
             status: status.map(|status| self.report_of(status, adopted, held.as_ref(), judge.publishers)),
@@ -213,14 +218,21 @@ impl Held<'_> {
         })
     }
 
-    /// Whether all that the state has of them runs with its input, and well.
+    /// Whether all that the state has of them runs with its input, and well. Where that isn't known here, the device's word counts.
     fn is_healthy(&self, state: &CurrentState) -> bool {
         let all = self.names.keys().filter_map(|id| Some((id, self.desired.deployments.get(id)?)));
-        let runs = |id: &DeploymentId, name| {
+        let runs = |id: &DeploymentId, name: &ComponentName| {
             let component = state.deployments.get(id).and_then(|deployment| deployment.components.get(name));
-            component.is_some_and(|one| one.input_digest.is_some() && one.health == Health::Healthy.as_str())
+            let has_input = |found| self.input(id, name).is_none_or(|wanted| wanted == found);
+            component
+                .is_some_and(|one| one.input_digest.is_some_and(has_input) && one.health == Health::Healthy.as_str())
         };
         all.into_iter().all(|(id, document)| document.deployment.components.iter().all(|one| runs(id, &one.name)))
+    }
+
+    /// What a component of that state is applied for; `None` where something of it stays on the device.
+    fn input(&self, id: &DeploymentId, name: &ComponentName) -> Option<Digest> {
+        *self.named?.components.get(id)?.get(name)?
     }
 }
 

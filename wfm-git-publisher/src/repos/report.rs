@@ -46,7 +46,7 @@ pub struct Status {
     /// Its documents, and what is doubtful about them although the signature is good.
     pub report: report::Status,
     /// What the commit says that it answers, if that is in this repository.
-    named: Option<Named>,
+    pub(super) named: Option<Named>,
 }
 
 impl<T> Checked<T> {

@@ -116,13 +116,18 @@ impl Reporter<'_> {
 
     /// A status that adopted the newest state, with these documents, and nothing wrong.
     pub(crate) fn status_of(&self, signer: &str, manifest_version: u64, more: &[(&str, String)]) {
+        self.status_in("[]", signer, manifest_version, more);
+    }
+
+    /// The same with these conditions.
+    pub(crate) fn status_in(&self, conditions: &str, signer: &str, manifest_version: u64, more: &[(&str, String)]) {
         let tip = self.lab.tip(self.device, "desired").unwrap();
         let serial = self.lab.serial(self.device);
         let envelope = self.lab.trailer(self.device, Trailer::EnvelopeDigest);
         let syncer = format!(
             r#"{{"layout":1,"version":"0.3.0","instance":"00000000-0000-0000-0000-000000000000","adopted":{{"serial":{serial},
                "manifestVersion":{manifest_version},"trust":1,"commit":"{tip}","envelope":"{envelope}"}},
-               "conditions":[],"holds":[]}}"#
+               "conditions":{conditions},"holds":[]}}"#
         );
         let trailers = format!("{}Serial: {serial}\nDesired-Commit: {tip}\n", self.trailers("status"));
         let files = [&[("syncer.json", syncer)], more].concat();

@@ -7,7 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 use repo_git::SigningKey;
 use repo_model::{DeviceId, Trailer};
 use repo_testkit::git::git;
-use serde_json::Value;
+use serde_json::{Value, json};
 use wfm_git_publisher::fleet::RolloutPolicy;
 use wfm_git_publisher::repos::{Control, DeviceRepo, Home};
 use wfm_git_publisher::rollout::{
@@ -16,6 +16,7 @@ use wfm_git_publisher::rollout::{
 
 use crate::reports::Reporter;
 use crate::support::{Lab, after};
+use crate::waves::reports;
 
 /// What the `desired` of a device means of `hello` now.
 fn meant(home: &Home, device: &DeviceId) -> Option<Meaning> {
@@ -87,12 +88,17 @@ fn state(lab: &Lab) -> (String, String) {
 
 /// A heartbeat in which all is well, of so many seconds from now.
 fn beats(reporter: &Reporter<'_>, signer: &str, seconds: i64, serial: u64) {
+    beats_with(reporter, signer, seconds, serial, &input(reporter));
+}
+
+/// The same of what runs with this input.
+fn beats_with(reporter: &Reporter<'_>, signer: &str, seconds: i64, serial: u64, input: &str) {
     let state = format!(
         r#"{{"layout":1,"time":"{}","serial":{serial},"deployments":{{"{}":{{"components":{{"hello":{{"inputDigest":"{}",
            "state":"installed","health":"healthy","drift":"none","attempts":0}}}}}}}}}}"#,
         after(seconds),
         reporter.deployment(),
-        input(reporter)
+        input
     );
     reporter.commit("heartbeat", signer, &[("current-state.json", state)], &reporter.trailers("heartbeat"));
 }
@@ -163,6 +169,90 @@ fn a_device_is_updated_only_by_what_it_signed_after_the_change() {
     // Nobody else's word counts.
     device.status("packer-01", "installed", "");
     assert_eq!(state(&lab).0, "updating");
+}
+
+#[test]
+fn a_device_whose_component_is_another_type_by_now_is_not_updated_by_what_it_was() {
+    let lab = Lab::with(&["press-01", "packer-01"]);
+    lab.publish_all();
+    let device = Reporter { lab: &lab, device: "press-01" };
+    let old = input(&device);
+    let chart = lab.read("applications/hello/1.0.0/margo.yaml").replace("version: 1.0.0\n", "version: 1.1.0\n");
+    lab.write("applications/hello/1.1.0/margo.yaml", chart.replace("type: compose", "type: helm"));
+    lab.edit("deployments/hello.yaml", "version: 1.0.0}", "version: 1.1.0}");
+    lab.commit();
+    lab.publish_all();
+    assert!(lab.documents("press-01")["hello"].contains("type: helm"));
+    remember(&lab.home, 12, Phase::Running, &["press-01", "packer-01"]);
+    let updating = |why: &str| ("updating".to_owned(), why.to_owned());
+    // What a syncer says that keeps `installed` until the old one goes: the digest is no input of the new state.
+    reports(&lab, "press-01", "installed");
+    beats_with(&device, "press-01", 400, 2, &old);
+    assert_eq!(state(&lab), updating("its heartbeat isn't believed"));
+    // A heartbeat of a state that came later isn't compared with this one by everybody.
+    beats_with(&device, "press-01", 400, 3, &old);
+    assert_eq!(state(&lab), updating("isn't healthy"));
+    // What it has to say: it waits, and what it was runs well meanwhile.
+    reports(&lab, "press-01", "pending");
+    beats_with(&device, "press-01", 400, 2, &old);
+    assert_eq!(state(&lab), updating("hello/hello: pending"));
+    reports(&lab, "press-01", "installed");
+    beats(&device, "press-01", 400, 2);
+    assert_eq!(state(&lab), ("updated".to_owned(), String::new()));
+}
+
+#[test]
+fn what_a_device_signed_counts_before_and_after_it_gets_a_new_key() {
+    let lab = lab();
+    let device = Reporter { lab: &lab, device: "press-01" };
+    let updated = ("updated".to_owned(), String::new());
+    device.status("press-01", "installed", "");
+    beats(&device, "press-01", 400, 1);
+    let line = format!("{} new", Lab::device_key("another key").public());
+    // Nobody decides anything meanwhile.
+    lab.write("rollouts/12.yaml", "paused: true\n");
+    lab.commit();
+    lab.run(&["device", "enroll", "press-01", &line, "--replace"]).good();
+    lab.publish_all();
+    assert_eq!(lab.serial("press-01"), 2);
+    assert_eq!(state(&lab), updated, "the old key said so of the state that lists it");
+    device.status("another key", "installed", "");
+    beats(&device, "press-01", 400, 2);
+    assert_eq!(state(&lab).1, "its heartbeat isn't believed", "nor is the old one in the new state");
+    beats(&device, "another key", 400, 2);
+    assert_eq!(state(&lab), updated);
+}
+
+#[test]
+fn who_stalls_or_is_suspended_proves_nothing() {
+    let with = |reason: &str| {
+        let lab = Lab::with(&["press-01", "packer-01"]);
+        lab.publish_all();
+        let device = Reporter { lab: &lab, device: "press-01" };
+        let (id, stalled) = (device.deployment(), json!([{ "type": "Stalled", "reason": reason, "message": "x" }]));
+        let document = json!({ "deploymentId": id, "deviceId": "press-01", "status": { "state": "installed" },
+            "components": [{ "name": "hello", "state": "installed" }] });
+        let document = (&*format!("deployments/{id}.json"), document.to_string());
+        device.status_in(&stalled.to_string(), "press-01", 1, &[document]);
+        // It runs what it had, and that well.
+        beats(&device, "press-01", 400, 1);
+        lab.edit("deployments/hello.yaml", "hello from the press", "servus");
+        lab.commit();
+        lab.publish_all();
+        remember(&lab.home, 12, Phase::Running, &["press-01", "packer-01"]);
+        lab
+    };
+    assert_eq!(state(&with("SignatureInvalid")), ("failed".to_owned(), "SignatureInvalid".to_owned()));
+    let lab = with("FetchFailed");
+    assert_eq!(state(&lab), ("updating".to_owned(), "didn't adopt it yet".to_owned()), "that passes by itself");
+    let device = Reporter { lab: &lab, device: "press-01" };
+    let id = device.deployment();
+    let why = json!({ "code": "suspended", "source": "hello", "message": "x" });
+    let document = json!({ "deploymentId": id, "deviceId": "press-01", "status": { "state": "pending", "error": why },
+        "components": [{ "name": "hello", "state": "pending", "error": why }] });
+    device.status_of("press-01", 2, &[(&format!("deployments/{id}.json"), document.to_string())]);
+    beats(&device, "press-01", 400, 2);
+    assert_eq!(state(&lab), ("deferred".to_owned(), "hello/hello: suspended".to_owned()));
 }
 
 #[test]

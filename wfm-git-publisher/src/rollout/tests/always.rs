@@ -33,6 +33,7 @@ fn natures() -> impl Strategy<Value = Nature> {
         1 => Just(Nature::Dies),
         1 => Just(Nature::Fails),
         1 => Just(Nature::Circles),
+        1 => Just(Nature::Stalls),
         1 => Just(Nature::Held),
         1 => Just(Nature::Blocked),
     ]

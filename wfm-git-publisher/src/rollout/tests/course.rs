@@ -1,6 +1,6 @@
 //! How a rollout goes on by itself: waves, proof, failures, and its end.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::world::{Nature, World, press};
 use crate::rollout::{Phase, Why};
@@ -76,6 +76,32 @@ fn who_is_off_is_passed_over_and_the_next_in_order_comes_first() {
     assert_eq!(release.passed_over.keys().collect::<Vec<_>>(), [&order[0]]);
     world.run();
     assert_eq!(world.with(2).len(), 29, "who was passed over came with the last wave");
+}
+
+#[test]
+fn who_stalls_or_is_suspended_comes_last_and_proves_nothing() {
+    let mut world = World::of(30, "{}");
+    let order = world.ordered(12);
+    let [stalls, suspended] = [&order[0], &order[1]];
+    world.nature(stalls, Nature::Stalls);
+    world.nature(suspended, Nature::Held);
+    world.write(&format!("devices/{suspended}.yaml"), &format!("id: {suspended}\nsuspended: true\n"));
+    world.want_all("app", Some(2));
+    world.pass();
+    assert_eq!(world.with(2), BTreeSet::from([order[2].clone()]));
+    let passed_over = &world.records[&12].state.waves[0].passed_over;
+    assert_eq!(
+        passed_over.iter().map(|(id, why)| (id, why.as_str())).collect::<BTreeMap<_, _>>(),
+        [(stalls, "SignatureInvalid"), (suspended, "is suspended")].into()
+    );
+    world.run();
+    let end = world.ended[&12].state.end.clone().expect("an end");
+    assert_eq!(
+        end.left.iter().map(|(id, how)| (id, how.split(':').next().unwrap_or_default())).collect::<BTreeMap<_, _>>(),
+        [(stalls, "failed"), (suspended, "deferred")].into(),
+        "who stalled before is no reason to stop"
+    );
+    assert!(end.left.len() == 2 && world.with(2).len() == 30);
 }
 
 #[test]

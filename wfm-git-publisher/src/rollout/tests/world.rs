@@ -24,6 +24,8 @@ pub(super) enum Nature {
     Fails,
     /// It says that all is installed, and restarts in a circle.
     Circles,
+    /// It refuses what is new, and runs what it has.
+    Stalls,
     /// Its site holds it.
     Held,
     /// Nothing can be published for it.
@@ -222,7 +224,7 @@ impl World {
                     None => _ = sim.tip.remove(name),
                 }
             }
-            if sim.tip != sim.adopted && sim.nature != Nature::Off {
+            if sim.tip != sim.adopted && ![Nature::Off, Nature::Stalls].contains(&sim.nature) {
                 (sim.adopted, sim.adopted_at) = (sim.tip.clone(), self.now.as_second());
                 sim.serial += 1;
                 if sim.nature == Nature::Dies {
@@ -293,7 +295,7 @@ impl Sim {
         let silent_for = self.silent_since.map_or(0, |since| now.as_second() - since);
         let last = self.silent_since.unwrap_or(now.as_second());
         let report = Report {
-            stalled: None,
+            stalled: (self.nature == Nature::Stalls).then(|| "SignatureInvalid".to_owned()),
             runtime_unavailable: false,
             adopted: Some(Adoption {
                 serial: self.serial,
