@@ -24,7 +24,7 @@ use crate::operator::{Alone, approve_alone};
 use crate::plan::Allowed;
 use crate::publish::{Done, Options, Outcome, PublishError, Publisher, is_as_left};
 use crate::render::Artifact;
-use crate::repos::{FleetRepo, Home, Registries, Remotes};
+use crate::repos::{FleetRepo, Following, Home, Registries, Remotes};
 
 /// The loop with what it needs; `run` consumes it.
 #[derive(Debug)]
@@ -76,6 +76,7 @@ impl Controller {
         let _watcher = self.watch(hints);
         let stop = Arc::new(AtomicBool::new(false));
         let this = Arc::new(self);
+        let _following = this.follow();
         let mut poll = interval(this.poll);
         poll.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut last = LastPass::default();
@@ -105,6 +106,14 @@ impl Controller {
             };
         }
         info!("stopped");
+    }
+
+    /// Says that what is pushed is published, where it is that which is followed.
+    fn follow(&self) -> Option<Following> {
+        let is_pushed_to = self.fleet == self.home.hosted_fleet();
+        let follows = is_pushed_to && FleetRepo::open(&self.fleet).is_ok_and(|fleet| fleet.is_head(&self.rev));
+        let following = follows.then(|| self.home.follow())?;
+        following.inspect_err(|error| warn!(error = error_chain(error), "who pushes isn't told that this runs")).ok()
     }
 
     fn watch(&self, hints: mpsc::Sender<()>) -> Option<Watcher> {

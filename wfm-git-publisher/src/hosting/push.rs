@@ -14,8 +14,8 @@ use wfm_git_host::judge::{self, Move, Rejected};
 use super::paths::Bounds;
 use crate::fleet::{self, Reading};
 use crate::parallel;
-use crate::plan::{Allowed, Blocked, Shown, summary};
-use crate::publish::{self, Options, RolloutProgress};
+use crate::plan::{Allowed, Blocked, Code, Shown, summary};
+use crate::publish::{self, Findings, Options, RolloutProgress};
 use crate::render::problems_of;
 use crate::repos::{APPROVALS, Control, CoverageError, FleetRepo, Home, Ledger};
 
@@ -90,6 +90,7 @@ impl Push<'_> {
                 self.check_history(branch, step.old, new)?;
                 let reading = self.check_fleet(branch, new, notes)?;
                 notes.extend(reading.map(|reading| self.what_follows(reading)));
+                notes.extend(self.why_not_now(branch));
                 Ok(())
             }
             Some(new) => {
@@ -158,6 +159,22 @@ impl Push<'_> {
             }
             _ => Ok(Some(Reading { fleet, problems })),
         }
+    }
+
+    /// Why it isn't published as soon as it is here; nothing where it is.
+    fn why_not_now(&self, branch: &str) -> Vec<String> {
+        let nobody = format!(
+            "no `wfm-git-publisher run` follows {branch} at this moment: it is published with the next `wfm-git-publisher publish`"
+        );
+        let nobody = (!self.home.is_followed()).then_some(nobody);
+        let findings = Findings::read(&self.home);
+        // The rest is judged with this push.
+        let is_before = |one: &&Blocked| [Code::PassFailed, Code::KeyNotAllowed].contains(&one.code);
+        let failed = findings.of_all().filter(is_before).map(|one| {
+            let since = one.since.map(|since| format!(" since {since:.0}")).unwrap_or_default();
+            format!("nothing could be published{since}: {}", hinted(&one.message, &one.hint))
+        });
+        failed.chain(nobody).collect()
     }
 
     /// What `publish` does with it, in a few lines: nobody shall push and wonder whether anything happens.

@@ -103,6 +103,8 @@ places! {
     hosted_fleet: "fleet.git",
     /// Held by the one publisher that is at work.
     lock_file: "lock",
+    /// Held by each process that publishes what is pushed to the hosted fleet.
+    following_file: "run.lock",
 }
 
 impl Home {
@@ -215,6 +217,30 @@ impl Home {
             }
         }
     }
+}
+
+impl Home {
+    /// Says, until that is dropped, that this process publishes what is pushed to the hosted fleet.
+    pub fn follow(&self) -> Result<Following, HomeError> {
+        let path = self.following_file();
+        let opened = OpenOptions::new().write(true).create(true).truncate(false).open(&path);
+        let file = opened.map_err(FileError::write(&path))?;
+        // Whoever asks holds it for a moment.
+        file.lock_shared().map_err(FileError::write(&path))?;
+        Ok(Following { _file: file })
+    }
+
+    /// Whether any process publishes what is pushed to the hosted fleet, as far as that can be known.
+    pub fn is_followed(&self) -> bool {
+        let file = File::open(self.following_file());
+        file.is_ok_and(|file| matches!(file.try_lock(), Err(TryLockError::WouldBlock)))
+    }
+}
+
+/// Held by who publishes what is pushed; given up when dropped, and by the kernel when the process dies.
+#[derive(Debug)]
+pub struct Following {
+    _file: File,
 }
 
 /// Held while publishing; given up when dropped, and by the kernel when the process dies.

@@ -39,7 +39,7 @@ pub use control_error::ControlError;
 pub use device::{BranchMove, DeviceRepo, DeviceRepoError, DeviceWriter, Tip};
 pub use evidence::Judge;
 pub use git::{GitError, StockGit};
-pub use home::{Home, HomeError, HomeLock};
+pub use home::{Following, Home, HomeError, HomeLock};
 pub use let_pass::LetPass;
 pub use libgit2::TransferError;
 pub use line::Step;

@@ -11,6 +11,7 @@ use repo_git::repo::{Changes, Lineage};
 use repo_git::{
     Ancestry, Commit, CommitId, Entry, EntryKind, OpenError, PublicKey, ReadError, Repo, TreeError, TreeLimits,
 };
+use repo_model::branch::HEADS;
 
 use super::StockGit;
 use crate::fleet::{
@@ -85,6 +86,13 @@ impl FleetRepo {
 
     pub fn git_dir(&self) -> &Path {
         self.repo.path()
+    }
+
+    /// Whether this revision is `HEAD`, or the branch that it names, whatever commit either is at.
+    pub fn is_head(&self, rev: &str) -> bool {
+        let refs = self.repo.advertisement().unwrap_or_default();
+        let branch = refs.into_iter().find_map(|one| one.symref.filter(|_| one.name == "HEAD"));
+        rev == "HEAD" || branch.is_some_and(|branch| branch == rev || branch.strip_prefix(HEADS) == Some(rev))
     }
 
     /// The commit that a revision names.

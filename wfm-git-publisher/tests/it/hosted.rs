@@ -3,6 +3,7 @@
 
 use repo_model::Trailer;
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
@@ -253,6 +254,63 @@ fn a_push_that_starts_a_rollout_names_its_waves_and_the_next_one_what_it_waits_f
     let told = olga.accepted(&["HEAD"]);
     assert!(told.contains("remote: rollout: 1 waits for 1 device"), "{told}");
     assert!(told.contains("remote: 0 devices to change, "), "{told}");
+}
+
+const NOBODY: &str =
+    "no `wfm-git-publisher run` follows main at this moment: it is published with the next `wfm-git-publisher publish`";
+
+#[test]
+fn a_push_that_nobody_publishes_says_so_and_one_that_run_publishes_does_not() {
+    let olga = Operator::new();
+    let lab = &olga.site.lab;
+    let push = || {
+        git::git(&olga.clone, &["commit", "--quiet", "--allow-empty", "--message", "nothing"]);
+        olga.accepted(&["HEAD"])
+    };
+    let told = push();
+    assert!(told.contains("`publish` does this with it") && told.contains(NOBODY), "{told}");
+    // One that follows something else is no more than none.
+    let follow = |rev: &str| {
+        let log = lab.dir().join("run.log");
+        let mut command = lab.command(&["run", "--rev", rev]);
+        command.env("RUST_LOG", "debug").stderr(fs::File::create(&log).unwrap()).stdout(Stdio::null());
+        let running = Running { child: command.spawn().unwrap() };
+        let is_at_work = || fs::read_to_string(&log).unwrap().contains("reading the fleet repository");
+        assert!(eventually(is_at_work), "{}", fs::read_to_string(&log).unwrap());
+        running
+    };
+    git::git(&lab.home.hosted_fleet(), &["branch", "release"]);
+    let other = follow("release");
+    assert!(push().contains(NOBODY));
+    drop(other);
+    for rev in ["HEAD", "main"] {
+        let running = follow(rev);
+        let told = push();
+        assert!(told.contains("`publish` does this with it") && !told.contains(NOBODY), "{rev}: {told}");
+        drop(running);
+        assert!(push().contains(NOBODY), "{rev}: whose process is gone follows nothing");
+    }
+    let beside = olga.accepted(&["HEAD:refs/heads/work"]);
+    assert!(!beside.contains("follows"), "{beside}");
+}
+
+#[test]
+fn a_push_while_nothing_can_be_published_says_why() {
+    let olga = Operator::new();
+    let lab = &olga.site.lab;
+    let key = fs::read(lab.home.publisher_key()).unwrap();
+    olga.edit("deployments/hello.yaml", "hello from the press", "servus");
+    fs::remove_file(lab.home.publisher_key()).unwrap();
+    olga.accepted(&["HEAD"]);
+    lab.run(&["publish"]).failed(1);
+    olga.edit("deployments/hello.yaml", "servus", "griass di");
+    let told = olga.accepted(&["HEAD"]);
+    assert!(told.contains("remote: nothing could be published since ") && told.contains("keys/publisher"), "{told}");
+    fs::write(lab.home.publisher_key(), key).unwrap();
+    fs::set_permissions(lab.home.publisher_key(), fs::Permissions::from_mode(0o600)).unwrap();
+    lab.publish_hosted();
+    olga.edit("deployments/hello.yaml", "griass di", "hello");
+    assert!(!olga.accepted(&["HEAD"]).contains("nothing could be published"));
 }
 
 #[test]
