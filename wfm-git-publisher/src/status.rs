@@ -42,17 +42,19 @@ pub use trace::{
 };
 pub use view::{DeviceView, RolloutPlace, view};
 
-/// The word for what can't be read in this publisher's own copy.
-pub const UNREADABLE: &str = "unreadable";
+macro_rules! own_doubts {
+    ($($name:ident $word:literal, $meaning:literal;)+) => {
+        $(#[doc = $meaning] pub const $name: &str = $word;)+
 
-/// The word for what can't be fetched from the host.
-pub const UNREACHABLE: &str = "unreachable";
+        /// The words for doubts beside those of the contract, each with what it means, in the order of `docs/codes.md`.
+        pub const OWN_DOUBTS: &[(&str, &str)] = &[$(($name, $meaning),)+];
+    };
+}
 
-/// The words for doubts beside those of the contract, each with what it means, in the order of `docs/codes.md`.
-pub const OWN_DOUBTS: [(&str, &str); 2] = [
-    (UNREADABLE, "What is here of the device can't be read."),
-    (UNREACHABLE, "What the device reported can't be fetched from its host."),
-];
+own_doubts! {
+    UNREADABLE "unreadable", "What is here of the device can't be read.";
+    UNREACHABLE "unreachable", "What the device reported can't be fetched from its host.";
+}
 
 /// What there is to say about one device.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

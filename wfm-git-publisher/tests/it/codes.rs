@@ -1,7 +1,11 @@
 //! The page of codes, docs/codes.md: its tables and the schemas have each word that the program knows, and no other.
 
-use serde_json::{Value, json};
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
 
+use repo_model::report::Doubt;
+use serde_json::{Value, json};
 use wfm_git_publisher::plan::{Code, FLEET_DOUBTFUL};
 use wfm_git_publisher::status::OWN_DOUBTS;
 
@@ -25,9 +29,35 @@ fn said<'a>(all: impl IntoIterator<Item = (&'a str, &'a str)>) -> Vec<(String, S
 fn the_page_has_each_code_with_what_it_means_and_what_to_do() {
     let of_code = |(code, means): &(Code, &'static str)| (code.as_str(), *means);
     assert_eq!(table("What can't be published"), said(Code::TABLE.iter().map(of_code)));
-    assert_eq!(table("What can't be looked at"), said(OWN_DOUBTS));
+    assert_eq!(table("What can't be looked at"), said(OWN_DOUBTS.iter().copied()));
     let doubtful = table("What is wrong in the fleet's files");
     assert_eq!(doubtful.iter().map(|(code, _)| code.as_str()).collect::<Vec<_>>(), [format!("`{FLEET_DOUBTFUL}`")]);
+}
+
+fn sources(dir: &Path) -> Vec<PathBuf> {
+    let entries = dir.read_dir().unwrap().map(|entry| entry.unwrap().path());
+    entries.flat_map(|path| if path.is_dir() { sources(&path) } else { vec![path] }).collect()
+}
+
+#[test]
+fn no_device_is_doubted_by_a_word_that_the_page_and_the_contract_do_not_have() {
+    let mut found = BTreeSet::new();
+    for file in sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src")) {
+        let text = fs::read_to_string(&file).unwrap();
+        let source = text.split("#[cfg(test)]").next().unwrap();
+        for made in source.split("Doubt::new(").skip(1) {
+            let word = made.split([',', ')']).next().unwrap().trim();
+            // What somebody else called so keeps its word.
+            if word != "why.code.clone(" {
+                let is_constant = word.bytes().all(|c| c.is_ascii_uppercase() || c == b'_');
+                assert!(is_constant, "{}: `{word}` is no constant", file.display());
+                found.insert(word.to_lowercase().replace('_', "-"));
+            }
+        }
+    }
+    let contract: BTreeSet<_> = Doubt::TABLE.iter().map(|(word, ..)| (*word).to_owned()).collect();
+    let own: BTreeSet<_> = OWN_DOUBTS.iter().map(|(word, _)| (*word).to_owned()).collect();
+    assert_eq!(found.difference(&contract).cloned().collect::<BTreeSet<_>>(), own);
 }
 
 #[test]
