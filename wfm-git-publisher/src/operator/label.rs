@@ -109,7 +109,10 @@ fn edited(text: &str, after: &BTreeMap<String, String>, changes: &LabelChanges) 
     });
     let is_right =
         |text: &String| read_device(&SourceFile::plain("x", text.as_str())).is_ok_and(|device| device.labels == *after);
-    by_lines.filter(is_right).or_else(|| set_word(text, "labels", &flow(after)))
+    // Where the last line went, nothing stands below `labels:` any more.
+    let at_once = |text: &str| set_word(text, "labels", &flow(after));
+    let emptied = by_lines.as_deref().filter(|_| after.is_empty()).and_then(at_once);
+    by_lines.filter(is_right).or_else(|| emptied.filter(is_right)).or_else(|| at_once(text))
 }
 
 fn flow(labels: &BTreeMap<String, String>) -> String {
@@ -153,6 +156,8 @@ mod tests {
         let flow = "id: a\nlabels: {site: graz, line: \"1\"} # x\n";
         assert_eq!(made(flow, &line).as_deref(), Some("id: a\nlabels: {line: \"2\", site: graz} # x\n"));
         assert_eq!(made("id: a\n", &line).as_deref(), Some("id: a\nlabels:\n  line: \"2\"\n"));
+        let last = made("id: a\nlabels: # where\n  line: \"1\"\npolicy: {}\n", &[("line", None)]);
+        assert_eq!(last.as_deref(), Some("id: a\nlabels: {} # where\npolicy: {}\n"));
         let none = made(flow, &[("line", None), ("site", None), ("gone", None)]);
         assert_eq!(none.as_deref(), Some("id: a\nlabels: {} # x\n"));
     }
