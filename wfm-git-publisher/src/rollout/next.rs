@@ -187,7 +187,9 @@ fn decided(decision: Decision, reason: String, record: Record) -> Next {
 impl Situation<'_> {
     fn wait<'d>(&self, why: Why, devices: impl IntoIterator<Item = (&'d DeviceId, String)>) -> Next {
         let devices = devices.into_iter().map(|(device, how)| (device.clone(), how)).collect();
-        let again = self.states.values().filter_map(|judged| judged.again).min();
+        let is_persons =
+            matches!(why, Why::Paused | Why::WordsUnreadable | Why::DeploymentsUnreadable(_) | Why::Stopped(_));
+        let again = self.states.values().filter(|_| !is_persons).filter_map(|judged| judged.again).min();
         Next::Wait(Waiting { rollout: self.record.number(), why, devices, again })
     }
 

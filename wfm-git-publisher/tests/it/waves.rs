@@ -10,7 +10,7 @@ use serde_json::Value;
 use wfm_git_publisher::publish::Outcome;
 
 use crate::reports::Reporter;
-use crate::support::{BEGIN, Lab, SECOND, copy};
+use crate::support::{BEGIN, Lab, SECOND, after, copy};
 use crate::up_to_date::{hide, planned, show};
 
 const DEVICES: [&str; 5] = ["press-01", "press-02", "press-03", "press-04", "press-05"];
@@ -225,6 +225,32 @@ fn a_change_goes_to_one_device_and_to_others_once_that_is_well() {
     assert!(lab.is_unchanged_at(*BEGIN + 3 * BAKE));
 }
 
+#[test]
+fn a_plan_says_what_a_rollout_supersedes_and_a_publish_when_to_look_again() {
+    let lab = lab();
+    change(&lab, FIRST, "servus");
+    publish(&lab, *BEGIN);
+    let said = publish(&lab, *BEGIN + 1).rollouts.unwrap();
+    let again = format!("rollout: 1 waits for 1 device; look again at {}\n", after(60));
+    assert_eq!((said.to_text(), said.again.map(|again| again.to_string())), (again, Some(after(60))));
+    // What only a person ends has no such moment.
+    lab.write("rollouts/1.yaml", "paused: true\n");
+    lab.commit();
+    let said = publish(&lab, *BEGIN + 2).rollouts.unwrap().to_text();
+    assert_eq!(said, "rollout: 1 is paused: `rollout pause 1 --end` goes on\n");
+    lab.remove("rollouts/1.yaml");
+    change(&lab, "servus", "griass di");
+    let plan = lab.run(&["plan"]);
+    let starts = "rollout: starts 2: hello on 5 devices; waves 1, 3, rest; supersedes 1\n";
+    assert!(plan.out.contains(starts), "{}", plan.out);
+    assert!(plan.out.contains("rollout: 1 is superseded: "), "{}", plan.out);
+    let said = publish(&lab, *BEGIN + 3).rollouts.unwrap().to_text();
+    assert!(said.starts_with(starts), "{said}");
+    let shown = lab.run(&["rollout", "show", "2"]).good();
+    assert!(shown.contains("In the place of: 1\n"), "{shown}");
+    assert_eq!(state(&lab, 2)["supersedes"], serde_json::json!([1]));
+}
+
 /// A rollout that one failed device stopped; that one.
 pub(crate) fn stopped() -> (Lab, &'static str) {
     let lab = lab();
@@ -303,7 +329,7 @@ fn what_is_held_back_is_what_it_was_and_rests() {
     fs::rename(packs.with_extension("hidden"), &packs).unwrap();
     // A heartbeat of whom it waits for is looked at; one of another device isn't.
     publish(&lab, *BEGIN);
-    let beat = |device: &str| Reporter { lab: &lab, device }.heartbeat(device, &crate::support::after(0));
+    let beat = |device: &str| Reporter { lab: &lab, device }.heartbeat(device, &after(0));
     beat(held[0]);
     assert!(lab.is_as_left_at(*BEGIN));
     beat(first[0]);
