@@ -76,7 +76,7 @@ impl Holds {
             one.is_lost = look.lost.contains_key(device);
         }
         for record in look.records.values() {
-            for (device, how) in record.released() {
+            for (device, how) in record.released().into_iter().filter(|(_, how)| how.wave > 0) {
                 let Some(member) = record.members.get(device) else { continue };
                 let commit = if member.back { fleet_commit } else { &record.state.fleet_commit };
                 holds.entry(device).released.push(ReleasedBy {

@@ -6,8 +6,8 @@ use jiff::Timestamp;
 use repo_model::{DeploymentName, DeviceId};
 
 use super::facts::{Facts, Proposal, Standing};
-use super::members::{Meant, both, is_lost, judge, meant};
-use super::record::{Member, Order, Phase, Record, RolloutState, Stop};
+use super::members::{Meant, Members, both, is_lost, judge, meant};
+use super::record::{Member, Order, Phase, Record, Release, Released, RolloutState, Stop};
 use super::state::DeviceState;
 use super::waves::plan;
 use crate::fleet::{RolloutPolicy, RolloutRule};
@@ -203,6 +203,8 @@ fn start(
     }
     let in_the_middle = |device: &DeviceId| before.iter().any(|record| is_in_the_middle(record, device, facts, now));
     let order = |device: &DeviceId| if in_the_middle(device) { Order::First } else { Order::Normal };
+    let still = before.iter().flat_map(|record| in_the_middle_still(record, group, facts, now));
+    let still: BTreeMap<_, _> = still.filter(|(device, _)| !devices.contains(device)).collect();
     let ordered: BTreeMap<_, _> = devices.iter().map(|device| (device.clone(), order(device))).collect();
     let policy = policy_of(group, facts);
     let mut waves = plan(number, &policy, facts.fleet, &ordered);
@@ -211,7 +213,8 @@ fn start(
         let (had, want) = both(deployments, group);
         Some((device.clone(), Member { had, want, wave: waves.remove(device)?, order: *order, back: false }))
     };
-    let members = ordered.iter().filter_map(member).collect();
+    let members = ordered.iter().filter_map(member);
+    let members = members.chain(still.iter().map(|(device, (member, _))| (device.clone(), member.clone()))).collect();
     let stop = before.iter().find_map(|record| standstill(record, facts));
     let stops = stop.map(|reason| Stop { at: now, reason, failed: BTreeMap::new(), resumed: None });
     let state = RolloutState {
@@ -223,12 +226,54 @@ fn start(
         policy,
         supersedes: before.iter().map(|record| record.number()).collect(),
         allowed: facts.allowed.clone(),
-        waves: Vec::new(),
+        waves: before_the_first(&still),
         stops: stops.into_iter().collect(),
         end: None,
     };
     let record = Record { state, members };
     Some(ask(&record, devices, facts).map(|()| record))
+}
+
+/// Those in the middle of a rollout's change for whom the fleet means still just what they have, with when they got it. They keep their
+/// place in the budget of the rollout that comes in its place, and prove nothing of its own change.
+fn in_the_middle_still(
+    record: &Record,
+    group: &BTreeSet<DeploymentName>,
+    facts: &Facts<'_>,
+    now: Timestamp,
+) -> BTreeMap<DeviceId, (Member, Timestamp)> {
+    let one = |(device, (member, how)): (&&DeviceId, &(&Member, Released))| {
+        let meaning = match facts.standing(device) {
+            Standing::Compared { deployments, .. } => {
+                let (has, want) = both(deployments, group);
+                (has == want).then_some(want)?
+            }
+            Standing::Complete | Standing::AsHeld if record.state.deployments == *group => member.want.clone(),
+            _ => return None,
+        };
+        let is_updated = judge(record, facts, device, (member, *how), now).state == DeviceState::Updated;
+        let (had, want) = (meaning.clone(), meaning);
+        let member = Member { had, want, wave: 0, order: Order::First, back: true };
+        (!is_updated).then(|| ((**device).clone(), (member, how.at)))
+    };
+    Members::of(record, facts).released.iter().filter_map(one).collect()
+}
+
+/// What was released before a rollout began, in the place of which it comes.
+fn before_the_first(still: &BTreeMap<DeviceId, (Member, Timestamp)>) -> Vec<Release> {
+    let mut releases: BTreeMap<Timestamp, BTreeSet<DeviceId>> = BTreeMap::new();
+    for (device, (_, at)) in still {
+        releases.entry(*at).or_default().insert(device.clone());
+    }
+    let release = |(released, devices)| Release {
+        wave: 0,
+        released,
+        devices,
+        passed_over: BTreeMap::new(),
+        was_failing: BTreeSet::new(),
+        promoted: false,
+    };
+    releases.into_iter().map(release).collect()
 }
 
 /// Whether a device has the change of a rollout and isn't `updated`.

@@ -76,7 +76,8 @@ fn start_reason(record: &Record) -> String {
     let names: Vec<_> = record.state.deployments.iter().take(5).map(ToString::to_string).collect();
     let more = record.state.deployments.len() - names.len();
     let more = if more == 0 { String::new() } else { format!(" and {more} more") };
-    format!("{}{more} on {} devices", names.join(", "), record.members.len())
+    let devices = record.members.values().filter(|member| !member.back).count();
+    format!("{}{more} on {devices} devices", names.join(", "))
 }
 
 /// How many decisions are made about one rollout at one look, at most: it goes back, is resumed, stops, and releases.

@@ -87,7 +87,7 @@ pub struct Member {
     pub wave: u32,
     #[serde(default, skip_serializing_if = "Order::is_normal")]
     pub order: Order,
-    /// Whether it goes back to what it had: `want` is that, and it proves nothing of the change.
+    /// Whether it goes back to what it had, or stays what it is since the rollout before: it proves nothing of the change.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub back: bool,
 }
@@ -95,7 +95,8 @@ pub struct Member {
 impl RolloutState {
     /// The number of the newest wave that was released by evidence; `None` before the first.
     pub fn newest_wave(&self) -> Option<u32> {
-        self.waves.iter().filter(|release| !release.promoted).map(|release| release.wave).max()
+        let by_evidence = |release: &&Release| !release.promoted && release.wave > 0;
+        self.waves.iter().filter(by_evidence).map(|release| release.wave).max()
     }
 
     /// The number of the stop that isn't lifted; `None` if there is none.
@@ -127,7 +128,7 @@ impl Order {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Release {
-    /// From 1.
+    /// From 1; 0 for what another rollout had released, in the place of which this one comes, and what isn't `updated` yet.
     pub wave: u32,
     pub released: Timestamp,
     pub devices: BTreeSet<DeviceId>,

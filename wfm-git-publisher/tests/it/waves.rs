@@ -251,6 +251,57 @@ fn a_plan_says_what_a_rollout_supersedes_and_a_publish_when_to_look_again() {
     assert_eq!(state(&lab, 2)["supersedes"], serde_json::json!([1]));
 }
 
+#[test]
+fn labels_that_bring_devices_in_and_take_others_out_in_the_middle_go_by_the_waves() {
+    let devices: Vec<_> = (1..=12).map(|number| format!("press-{number:02}")).collect();
+    let devices: Vec<_> = devices.iter().map(String::as_str).collect();
+    let lab = Lab::with(&devices);
+    lab.write("fleet.yaml", lab.read("fleet.yaml") + "rollout: {waves: [1, 6], bake: 60s}\n");
+    lab.edit("deployments/hello.yaml", "matchLabels: {site: graz}", "matchLabels: {use: press}");
+    lab.write("deployments/second.yaml", SECOND.replace("site: graz", ""));
+    lab.commit();
+    let label = |devices: &[&str], label: &str| {
+        lab.run(&[&["device", "label"], devices, &[label]].concat()).good();
+    };
+    label(&devices[..11], "use=press");
+    assert_eq!(lab.publish_all().published(), 12);
+    let with = |text: &str| {
+        let has = |device: &&&str| lab.documents(device).get("hello").is_some_and(|hello| hello.contains(text));
+        devices.iter().filter(has).copied().collect::<Vec<_>>()
+    };
+    let all = || devices.iter().map(|device| lab.documents(device)).collect::<Vec<_>>();
+    change(&lab, FIRST, "servus");
+    publish(&lab, *BEGIN);
+    let [first] = with("servus")[..] else { panic!("{:?}", with("servus")) };
+    let goes = *devices.iter().find(|device| **device != first).unwrap();
+    let comes = "press-12";
+    // Who comes in and runs something else, and who goes out, wait for the last wave like a change.
+    let before = all();
+    label(&[comes], "use=press");
+    publish(&lab, *BEGIN + 1);
+    label(&[goes], "use-");
+    publish(&lab, *BEGIN + 2);
+    assert_eq!(all(), before);
+    assert_eq!(decisions(&lab), ["start", "release 1", "join", "join"]);
+    // Whoever went first goes out, too: it proves nothing any more, and another one goes first.
+    label(&[first], "use-");
+    publish(&lab, *BEGIN + 3);
+    let [one, other] = with("servus")[..] else { panic!("{:?}", with("servus")) };
+    let second = if one == first { other } else { one };
+    assert!([one, other].contains(&first) && ![comes, goes].contains(&second));
+    assert_eq!(decisions(&lab)[4..], ["join", "release 1"]);
+    for (round, count) in [(1, 7), (2, 10)] {
+        with("servus").iter().for_each(|device| reports(&lab, device, "installed"));
+        publish(&lab, *BEGIN + 3 + round * BAKE);
+        assert_eq!(with("servus").len(), count, "{:?}", decisions(&lab));
+        assert_eq!(with("").contains(&goes), round == 1, "what goes is there until the last wave");
+    }
+    assert!(with("servus").contains(&comes) && !with("").contains(&first) && with(FIRST).is_empty());
+    devices.iter().for_each(|device| reports(&lab, device, "installed"));
+    publish(&lab, *BEGIN + 3 + 3 * BAKE);
+    assert_eq!((decisions(&lab).last().map(String::as_str), numbers(&lab)), (Some("finish"), BTreeSet::from([1])));
+}
+
 /// A rollout that one failed device stopped; that one.
 pub(crate) fn stopped() -> (Lab, &'static str) {
     let lab = lab();

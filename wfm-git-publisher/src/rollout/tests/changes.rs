@@ -169,6 +169,69 @@ fn a_few_join_the_last_wave_and_more_of_them_supersede() {
 }
 
 #[test]
+fn a_label_that_takes_many_out_in_the_middle_begins_anew_and_takes_nothing_from_who_waits() {
+    for gone in [3, 4] {
+        let mut world = World::of(30, "{}");
+        world.want_all("app", Some(2));
+        world.pass();
+        let first = world.with(2);
+        let order = world.ordered(12);
+        order[20..20 + gone].iter().for_each(|device| world.want(device, "app", None));
+        let look = world.pass();
+        // A few of them join the last wave, more make another rollout, which begins with who is in the middle.
+        let decided = if gone == 3 { &["12 join"][..] } else { &["13 start", "12 supersede", "13 release 1"] };
+        assert_eq!(world.decided[2..], *decided);
+        // In its place one goes first whom the change is new to.
+        let (one_more, has) = (usize::from(gone == 4), world.with(2));
+        assert!(has.is_superset(&first) && has.len() == 1 + one_more);
+        assert_eq!((world.with(1).len(), look.held.len()), (29 - one_more, 29 - one_more));
+        world.run();
+        assert_eq!((world.with(2).len(), world.with(1).len()), (30 - gone, 0));
+    }
+}
+
+#[test]
+fn who_is_in_the_middle_keeps_its_place_in_the_budget_when_another_rollout_comes_in_the_place_of_its_own() {
+    let mut world = World::of(30, "{waves: [100%], disruptionBudget: {groupBy: [line], maxUnavailable: 1}}");
+    world.want_all("app", Some(2));
+    world.pass();
+    let first = world.with(2);
+    assert_eq!(first.len(), 3, "one of each line");
+    // Labels take some of the others out.
+    let others: Vec<_> = world.ordered(12).into_iter().filter(|device| !first.contains(device)).collect();
+    others[..5].iter().for_each(|device| world.want(device, "app", None));
+    world.pass();
+    assert_eq!((world.with(2), world.with(1).len()), (first.clone(), 27), "{:?}", world.decided);
+    assert_eq!(world.decided[2..], ["13 start", "12 supersede"]);
+    world.wait(300);
+    world.pass();
+    assert_eq!(world.with(1).len(), 24, "one more of each line");
+    world.run();
+    assert_eq!((world.phase(13), world.with(2).len(), world.with(1).len()), (Phase::Done, 25, 0));
+}
+
+#[test]
+fn a_label_that_brings_devices_in_where_something_stopped_lets_it_come_to_none_of_them() {
+    let mut world = World::of(30, "{}");
+    let outside: Vec<_> = (31..=33).map(press).collect();
+    for device in &outside {
+        world.add(device, "line: l9");
+        world.want(device, "scada", Some(1));
+    }
+    world.pass();
+    (1..=30).for_each(|number| world.want(&press(number), "app", Some(2)));
+    world.pass();
+    let first = world.with(2).into_iter().next().expect("one goes first");
+    world.nature(&first, Nature::Fails);
+    world.run();
+    assert_eq!(world.phase(12), Phase::Stopped);
+    outside.iter().for_each(|device| world.want(device, "app", Some(2)));
+    let look = world.run();
+    assert_eq!((world.phase(12), world.with(2)), (Phase::Stopped, BTreeSet::from([first])));
+    assert!(outside.iter().all(|device| look.held[device].contains_key(&name("app"))));
+}
+
+#[test]
 fn deployments_with_a_policy_of_their_own_make_a_rollout_each_unless_one_waits_for_the_other() {
     let text = |id: &str, more: &str| {
         format!("id: {id}\napplication: {{id: hello, version: 1.0.0}}\ntargets: [{{matchLabels: {{}}}}]\n{more}")

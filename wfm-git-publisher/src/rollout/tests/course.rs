@@ -217,6 +217,27 @@ fn a_device_that_waits_for_its_window_keeps_its_place_in_the_budget() {
 }
 
 #[test]
+fn a_device_that_is_moved_to_another_line_in_the_middle_takes_its_place_in_the_budget_along() {
+    let mut world = World::of(30, "{waves: [1], disruptionBudget: {groupBy: [line], maxUnavailable: 1}}");
+    let first = world.ordered(12)[0].clone();
+    world.nature(&first, Nature::Held);
+    world.want_all("app", Some(2));
+    world.pass();
+    let number = (1..=30_usize).find(|number| press(*number) == first).expect("one of them");
+    let (from, to) = (number.div_ceil(10), number.div_ceil(10) % 3 + 1);
+    world.write(&format!("devices/{first}.yaml"), &format!("id: {first}\nlabels: {{line: l{to}}}\n"));
+    world.words(12, "promoted: true");
+    world.pass();
+    let with = world.with(2);
+    let of = |line: usize| (1..=30_usize).filter(|one| one.div_ceil(10) == line && with.contains(&press(*one))).count();
+    // One of its old line comes, and none of the new one.
+    assert_eq!((of(from), of(to), with.len()), (2, 0, 3));
+    world.nature(&first, Nature::Well);
+    world.run();
+    assert_eq!((world.phase(12), world.with(2).len()), (Phase::Done, 30));
+}
+
+#[test]
 fn a_device_that_leaves_the_fleet_is_no_member_any_more() {
     let mut world = World::of(30, "{}");
     let first = world.ordered(12)[0].clone();
