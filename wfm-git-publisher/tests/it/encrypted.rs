@@ -1,9 +1,6 @@
 //! Secrets of the fleet: `secret set`, `secret rotate`, `secret list`, and what is published of them.
 #![allow(clippy::disallowed_methods, reason = "test data needs no syncing")]
 
-use std::io::Write;
-use std::process::Stdio;
-
 use repo_git::age::AgeFile;
 use repo_testkit::git::{git, try_git};
 use serde_json::{Value, json};
@@ -29,12 +26,7 @@ fn lab() -> Lab {
 }
 
 fn secret(lab: &Lab, args: &[&str], value: &[u8]) -> Ran {
-    let mut command = lab.command(&[&["secret"], args].concat());
-    let command = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = command.spawn().unwrap();
-    // Who refuses the name reads no value.
-    let _ = child.stdin.take().unwrap().write_all(value);
-    Ran::of(child.wait_with_output().unwrap())
+    lab.run_told(&[&["secret"], args].concat(), value)
 }
 
 /// What a device reads of the file that is committed for it.

@@ -44,6 +44,7 @@ mod hosted_paths;
 mod labels;
 mod meaning;
 mod metrics;
+mod output;
 mod pipelines;
 mod plans;
 mod prometheus;

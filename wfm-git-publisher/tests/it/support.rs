@@ -21,6 +21,8 @@ use wfm_git_publisher::publish::{Options, Outcome, PublishError, Publisher, Reso
 use wfm_git_publisher::render::Artifact;
 use wfm_git_publisher::repos::{FleetRepo, Home, Remotes};
 
+use crate::output;
+
 /// The publisher, as Cargo built it for these tests.
 pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_wfm-git-publisher");
 
@@ -91,6 +93,14 @@ impl Ran {
         Self { code: output.status.code(), out: text(output.stdout), err: text(output.stderr) }
     }
 
+    /// The same of these arguments, whose output for programs has to be as it is described.
+    #[track_caller]
+    pub(crate) fn described(args: &[&str], output: Output) -> Self {
+        let ran = Self::of(output);
+        output::is_as_described(args, &ran);
+        ran
+    }
+
     /// What it printed, if it did well.
     #[track_caller]
     pub(crate) fn good(self) -> String {
@@ -146,11 +156,25 @@ impl Lab {
     }
 
     pub(crate) fn run(&self, args: &[&str]) -> Ran {
-        Ran::of(self.command(args).output().unwrap())
+        self.run_in(&self.fleet, args)
     }
 
     pub(crate) fn run_in(&self, dir: &Path, args: &[&str]) -> Ran {
-        Ran::of(self.command(args).current_dir(dir).output().unwrap())
+        Ran::described(args, self.command(args).current_dir(dir).output().unwrap())
+    }
+
+    /// The same in the fleet's folder, with this on its standard input.
+    pub(crate) fn run_told(&self, args: &[&str], input: &[u8]) -> Ran {
+        self.run_told_in(&self.fleet, args, input)
+    }
+
+    pub(crate) fn run_told_in(&self, dir: &Path, args: &[&str], input: &[u8]) -> Ran {
+        let mut command = self.command(args);
+        command.current_dir(dir).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        // Who refuses what it is asked for reads nothing.
+        let _ = child.stdin.take().unwrap().write_all(input);
+        Ran::described(args, child.wait_with_output().unwrap())
     }
 
     /// Runs a line of a shell on a terminal that `script` makes, with this typed; what is seen there.
