@@ -80,6 +80,7 @@ fn shown(lab: &Lab) -> BTreeMap<String, Value> {
     let devices = all["devices"].as_array_mut().unwrap().drain(..);
     let timeless = |mut device: Value| {
         device["heartbeatAge"] = Value::Null;
+        device["heardAge"] = Value::Null;
         device["deployments"].as_array_mut().unwrap().iter_mut().for_each(|row| row["age"] = Value::Null);
         (device["device"].as_str().unwrap().to_owned(), device)
     };
