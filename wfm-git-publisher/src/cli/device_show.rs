@@ -158,6 +158,7 @@ impl Shown<'_> {
 /// What a rollout does with the device.
 fn place_in(one: &RolloutPlace) -> String {
     let how = match one.released {
+        Some(at) if one.wave == 0 => format!("counts in its budget, because of what came to it at {at:.0}"),
         Some(at) => format!("released at {at:.0} with wave {} of {}", one.wave, one.last_wave),
         None => format!("holds it back, for wave {} of {}", one.wave, one.last_wave),
     };

@@ -28,7 +28,7 @@ pub struct RolloutStatus {
 /// A device of a rollout as people see it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeviceRow {
-    /// With which it was released, or the one that is meant for it.
+    /// With which it was released, or the one that is meant for it; 0 where its change came to it before the first one.
     pub wave: u32,
     /// When it was released; absent if it wasn't.
     pub released: Option<Timestamp>,

@@ -28,7 +28,7 @@ pub struct DeviceView {
 pub struct RolloutPlace {
     pub rollout: u32,
     pub state: Phase,
-    /// The wave that released it, or the one that is meant for it.
+    /// The wave that released it, or the one that is meant for it; 0 where its change came to it before the first one.
     pub wave: u32,
     pub last_wave: u32,
     /// Absent while the rollout holds back what the device has of its deployments.

@@ -139,7 +139,8 @@ fn text(Shown { status, words }: &Shown) -> String {
     let rows = shown.map(|(device, row)| {
         let what = row.state.map_or_else(|| "-".to_owned(), |state| state.to_string());
         let released = row.released.map_or_else(|| "-".to_owned(), |at| format!("{at:.0}"));
-        [device.to_string(), format!("{} of {}", row.wave, status.last_wave), released, what, row.why.clone()]
+        let wave = if row.wave == 0 { "-".to_owned() } else { format!("{} of {}", row.wave, status.last_wave) };
+        [device.to_string(), wave, released, what, row.why.clone()]
     });
     let head = ["DEVICE", "WAVE", "RELEASED", "STATE", "WHY"].map(str::to_owned);
     let rows: Vec<_> = std::iter::once(head).chain(rows).collect();
