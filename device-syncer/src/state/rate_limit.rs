@@ -7,7 +7,7 @@ use crate::decision::failure::STEADY;
 /// So many changes may come at once.
 const BURST: u32 = 10;
 
-/// A token bucket: [`BURST`] changes at once, and from then on one in each [`STEADY`]. Lives as long as the process.
+/// A token bucket: `BURST` changes at once, and from then on one in each [`STEADY`]. Lives as long as the process.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct RateLimit {
     /// When all of them may come at once again.
