@@ -40,8 +40,9 @@ macro_rules! words {
     };
 }
 
-/// Lets a type with `as_str(self) -> &'static str` stand wherever its text may.
-macro_rules! as_text {
+/// Prints and writes a type with `as_str(self) -> &'static str` as that text.
+#[macro_export]
+macro_rules! shown_as_str {
     ($name:ident) => {
         impl std::fmt::Display for $name {
             fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -54,6 +55,13 @@ macro_rules! as_text {
                 serializer.serialize_str(self.as_str())
             }
         }
+    };
+}
+
+/// Lets a type with `as_str(self) -> &'static str` stand wherever its text may.
+macro_rules! as_text {
+    ($name:ident) => {
+        $crate::shown_as_str!($name);
 
         impl AsRef<str> for $name {
             fn as_ref(&self) -> &str {

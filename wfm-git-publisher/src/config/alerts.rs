@@ -70,7 +70,7 @@ pub struct Command {
 }
 
 words! {
-    /// What an alert is.
+    /// Why somebody is told: one alert for each device, deployment or rollout of which it is so, until it isn't any more.
     AlertKind {
         DeploymentFailed "deployment-failed", "A component of a deployment failed on a device.";
         DeploymentCrashLooping "deployment-crash-looping", "A deployment is installed, ends, and is started again, again and again.";
