@@ -77,8 +77,7 @@ fn sentence(Decided { decision, reason, record }: &Decided) -> String {
 /// The totals of its waves, and what it comes in the place of.
 fn shape(record: &Record) -> String {
     let mut waves: BTreeMap<u32, usize> = BTreeMap::new();
-    let changed = record.members.values().filter(|member| !member.back);
-    changed.for_each(|member| *waves.entry(member.wave).or_default() += 1);
+    record.changed().for_each(|member| *waves.entry(member.wave).or_default() += 1);
     let rest = waves.remove(&record.last_wave()).map(|_| "rest".to_owned());
     let totals = waves.values().scan(0, |total, count| {
         *total += count;

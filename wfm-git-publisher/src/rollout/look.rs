@@ -76,7 +76,7 @@ fn start_reason(record: &Record) -> String {
     let names: Vec<_> = record.state.deployments.iter().take(5).map(ToString::to_string).collect();
     let more = record.state.deployments.len() - names.len();
     let more = if more == 0 { String::new() } else { format!(" and {more} more") };
-    let devices = record.members.values().filter(|member| !member.back).count();
+    let devices = record.changed().count();
     format!("{}{more} on {devices} devices", names.join(", "))
 }
 

@@ -95,8 +95,12 @@ pub struct Member {
 impl RolloutState {
     /// The number of the newest wave that was released by evidence; `None` before the first.
     pub fn newest_wave(&self) -> Option<u32> {
-        let by_evidence = |release: &&Release| !release.promoted && release.wave > 0;
-        self.waves.iter().filter(by_evidence).map(|release| release.wave).max()
+        self.own_waves().filter(|release| !release.promoted).map(|release| release.wave).max()
+    }
+
+    /// What this rollout released itself, the oldest first.
+    pub fn own_waves(&self) -> impl Iterator<Item = &Release> {
+        self.waves.iter().filter(|release| release.wave > 0)
     }
 
     /// The number of the stop that isn't lifted; `None` if there is none.
@@ -179,6 +183,11 @@ pub struct Released {
 }
 
 impl Record {
+    /// Those whom the change comes to; not who goes back, or stays what it is.
+    pub fn changed(&self) -> impl Iterator<Item = &Member> {
+        self.members.values().filter(|member| !member.back)
+    }
+
     pub fn number(&self) -> u32 {
         self.state.rollout
     }

@@ -244,7 +244,7 @@ impl RolloutStep {
 fn steps(state: &RolloutState) -> Vec<(usize, RolloutEvent)> {
     let event = |number, time, what| (number, RolloutEvent { rollout: state.rollout, time, what });
     let mut steps = Vec::new();
-    for (number, one) in (1..).zip(state.waves.iter().filter(|release| release.wave > 0)) {
+    for (number, one) in (1..).zip(state.own_waves()) {
         steps.push(event(
             number,
             one.released,

@@ -29,8 +29,7 @@ pub(super) fn run(place: &Place, args: &ListArgs) -> Result<u8, Failure> {
 }
 
 fn row(state: &RolloutState) -> [String; 6] {
-    let waves = state.waves.iter().filter(|release| release.wave > 0);
-    let released: usize = waves.map(|release| release.devices.len()).sum();
+    let released: usize = state.own_waves().map(|release| release.devices.len()).sum();
     let names: Vec<_> = state.deployments.iter().map(ToString::to_string).collect();
     [
         state.rollout.to_string(),
