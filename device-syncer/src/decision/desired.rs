@@ -155,7 +155,9 @@ fn input(
         let parameters: Vec<_> = parameters.iter().map(param).collect();
         input_digest(kind.as_str(), component.name.as_str(), namespace, locked.lock.content, &parameters)
     };
-    let (input_digest, fleet_digest) = (digest(false), digest(true));
+    let input_digest = digest(false);
+    let has_file = parameters.values().any(|value| value.file.is_some());
+    let fleet_digest = if has_file { digest(true) } else { input_digest };
     Ok(component::Component {
         deployment: id,
         deployment_name: envelope.id.clone(),

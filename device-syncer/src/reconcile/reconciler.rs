@@ -267,7 +267,7 @@ impl Reconciler {
     fn gates_to_tell(&self, plan: &Plan, before: Vec<ClosedGate>, change: &mut Transaction<'_>) -> Vec<ClosedGate> {
         let closed = closed(plan, &self.gates, &before, Timestamp::now());
         let mut report = change.report.clone();
-        let is_anew = report.takes_back_gates(&change.state.report()) || closed != before;
+        let is_anew = report.takes_back_gates(change.report_before()) || closed != before;
         if !is_anew || change.state.gates_told.lets(Instant::now()) {
             return closed;
         }

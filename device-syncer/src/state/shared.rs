@@ -145,6 +145,11 @@ pub struct Transaction<'a> {
 }
 
 impl Transaction<'_> {
+    /// The states as they were when it began.
+    pub fn report_before(&self) -> &Report {
+        &self.before.0
+    }
+
     /// Lets that be tried again, at once.
     pub fn try_again(&mut self, again: &Again) {
         match again {
