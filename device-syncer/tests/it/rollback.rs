@@ -36,8 +36,13 @@ fn want(world: &World, greeting: &str, on_failure: &str) {
 }
 
 fn describe(world: &World, on_failure: &str) {
+    describe_for(world, on_failure, 1);
+}
+
+/// What is on trial for so many seconds.
+fn describe_for(world: &World, on_failure: &str, stabilise: u64) {
     world.hand.describe("greeter", |envelope| {
-        envelope["policy"] = json!({"onFailure": on_failure, "stabiliseSeconds": 1});
+        envelope["policy"] = json!({"onFailure": on_failure, "stabiliseSeconds": stabilise});
     });
 }
 
@@ -118,9 +123,7 @@ pub(crate) fn go_down(world: &World, boot: &str, greeting: &str) {
 fn what_takes_the_device_down_again_and_again_before_it_was_good_is_put_back() {
     let world = with_last_good();
     world.hand.want("greeter", &world.app, "servus");
-    world.hand.describe("greeter", |envelope| {
-        envelope["policy"] = json!({"onFailure": "last-good", "stabiliseSeconds": 600});
-    });
+    describe_for(&world, "last-good", 600);
     world.hand.publish();
     for boot in ["one", "two", "three"] {
         go_down(&world, boot, "servus");
@@ -173,9 +176,7 @@ fn a_person_can_let_what_failed_be_tried_again() {
 fn what_is_unhealthy_before_it_was_good_is_put_back_and_a_failure_of_that_is_the_last_word() {
     let world = with_last_good();
     world.hand.want("greeter", &world.app, "servus");
-    world.hand.describe("greeter", |envelope| {
-        envelope["policy"] = json!({"onFailure": "last-good", "stabiliseSeconds": 5});
-    });
+    describe_for(&world, "last-good", 5);
     world.hand.publish();
     let syncer = run(&world);
     until("it is applied", || world.states("greeter") == ["hello installed"] && world.greetings() == ["servus"]);
@@ -238,8 +239,7 @@ fn what_waits_for_a_deployment_that_may_be_put_back_waits_until_it_has_run_well_
     let world = with_last_good();
     let want_for_a_day = |greeting: &str| {
         world.hand.want("greeter", &world.app, greeting);
-        let day = json!({"onFailure": "last-good", "stabiliseSeconds": 86_400});
-        world.hand.describe("greeter", |envelope| envelope["policy"] = day);
+        describe_for(&world, "last-good", 86_400);
     };
     want_for_a_day("servus");
     world.hand.want("other", &world.app, "one");
