@@ -29,7 +29,7 @@ use crate::reconcile::outcome::{HostAnswer, HostReport, LocalOutcome, Next, Pass
 use crate::reconcile::pass::{DeviceSide, Syncer};
 use crate::reconcile::pass_error::PassError;
 use crate::reconcile::reload::{Changed, Make, Reload};
-use crate::reconcile::schedule::{Asked, Schedule, next_pass};
+use crate::reconcile::schedule::{Asked, Schedule, next_pass, next_turn};
 use crate::reconcile::watcher::Watcher;
 use crate::state::retry_times::RetryTimes;
 use crate::state::shared::Shared;
@@ -181,7 +181,7 @@ async fn ask_and_report(mut side: HostSide, both: &Both, mut stop: Stop) -> (Hos
         let jitter = backoff::jitter(Timestamp::now());
         schedule.asked(Instant::now(), asked, jitter);
         both.note();
-        let regular = Instant::now() + next_pass(poll, None, jitter);
+        let regular = Instant::now() + next_turn(poll, jitter);
         let rests = rests.filter(|_| waiter.is_in_flight()).unwrap_or_default();
         let mut tick = regular.max(Instant::now() + rests);
         ask = loop {
@@ -244,7 +244,7 @@ fn turn(host: &mut HostSide, link: &Link, ask: Ask) -> (HostAnswer, Option<Durat
 /// Pass after pass over the device.
 async fn observe_and_reconcile(mut here: DeviceSide, make: Make, both: &Both, mut stop: Stop) -> DeviceSide {
     let (ended, answered) = (here.reconciler.jobs.ended(), here.reconciler.observer.answered());
-    let mut watcher = Watcher::watch(&here.device.home, &here.device.settings.host);
+    let mut watcher = Watcher::watch(&here.device);
     let mut engine = EngineEvents::listen(&here.reconciler.runtimes);
     let mut reload = Reload::new(&here.device, make);
     let mut retry_times = RetryTimes::new(here.device.home.retries());
@@ -275,7 +275,7 @@ async fn observe_and_reconcile(mut here: DeviceSide, make: Make, both: &Both, mu
             }
         };
         if changed.settings {
-            watcher = Watcher::watch(&here.device.home, &here.device.settings.host);
+            watcher = Watcher::watch(&here.device);
             both.link.follow(here.device.clone());
         }
         if changed.runtimes {

@@ -12,11 +12,20 @@ use crate::reconcile::outcome::Next;
 /// The soonest that another pass follows for a retry.
 const SOONEST: Duration = Duration::from_millis(100);
 
-/// How long until the next pass, which is made each `poll`, or when something may be tried again. Spread by `jitter` in
-/// `0.0..1.0`.
+/// The longest time between two passes, however seldom the host is asked: windows close, a line becomes busy, and what runs
+/// gets ill.
+const SELDOMEST: Duration = Duration::from_secs(60);
+
+/// How long until the next pass, which is made each `poll` and once a minute at least, or when something may be tried again. Spread
+/// by `jitter` in `0.0..1.0`.
 pub fn next_pass(poll: Duration, retry: Option<Duration>, jitter: f64) -> Duration {
-    let poll = spread(poll, jitter);
-    retry.map_or(poll, |retry| poll.min(retry.max(SOONEST)))
+    let regular = spread(poll.min(SELDOMEST), jitter);
+    retry.map_or(regular, |retry| regular.min(retry.max(SOONEST)))
+}
+
+/// How long until the host's side looks whether there is something to tell.
+pub fn next_turn(poll: Duration, jitter: f64) -> Duration {
+    spread(poll, jitter)
 }
 
 fn spread(poll: Duration, jitter: f64) -> Duration {
@@ -172,5 +181,12 @@ mod tests {
         assert_eq!(next_pass(POLL, Some(SECOND), 0.5), SECOND);
         assert_eq!(next_pass(POLL, Some(60 * SECOND), 0.5), POLL);
         assert_eq!(next_pass(POLL, Some(Duration::ZERO), 0.5), SOONEST);
+    }
+
+    #[test]
+    fn a_host_that_is_asked_seldom_makes_no_device_that_is_looked_at_seldom() {
+        let day = 24 * 3600 * SECOND;
+        assert_eq!((next_pass(day, None, 0.5), next_turn(day, 0.5)), (SELDOMEST, day));
+        assert_eq!((next_pass(day, Some(SECOND), 0.5), next_pass(SECOND, None, 0.5)), (SECOND, SECOND));
     }
 }

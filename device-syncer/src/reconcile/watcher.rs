@@ -1,5 +1,5 @@
-//! Follows files for changes: a person's request, a credential, a CA. What it sees may be late or missing: the
-//! next pass sees everything all the same.
+//! Follows files for changes: a person's request, the file with which something at the site holds the device, a credential, a CA. What
+//! it sees may be late or missing: the next pass sees everything all the same.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use repo_git::watch::{self, Change};
 use repo_model::IntoSet;
 use tokio::sync::mpsc::{Receiver, channel};
 
-use crate::config::{Home, HostSettings};
+use crate::config::device::Device;
 use crate::state::requests;
 
 /// Watches for as long as it lives.
@@ -19,12 +19,12 @@ pub struct Watcher {
 }
 
 impl Watcher {
-    /// Watches the home for requests and settings, and the files of the host's settings.
-    pub fn watch(home: &Home, settings: &HostSettings) -> Self {
+    /// Watches the home for requests and settings, and the files that these name of the host and for a hold.
+    pub fn watch(Device { home, settings, .. }: &Device) -> Self {
         let (changed, changes) = channel(1);
-        let files: BTreeSet<PathBuf> = settings.files.iter().chain(&settings.secrets).cloned().into_set();
+        let files = settings.host.files.iter().chain(&settings.host.secrets).chain(&settings.gates.hold).cloned();
         let places = requests::places(home).into_iter().chain([home.config()]);
-        let requests = places.chain(files.iter().cloned()).into_set();
+        let requests: BTreeSet<PathBuf> = places.chain(files).into_set();
         let wanted = requests.clone();
         // Whole files appear by rename, or are written in place by a person's editor.
         let watcher = watch::Watcher::new(move |change| {

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 use std::thread::sleep;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use repo_testkit::terminate;
 use rustix::fs::{CWD, FileType, Mode, mknodat};
@@ -202,6 +202,26 @@ fn a_file_of_the_sites_holds_everything_while_it_is_there_whatever_it_is() {
     fs::remove_file(&file).unwrap();
     world.once().good();
     assert_eq!(world.greetings(), ["servus"]);
+}
+
+#[test]
+fn a_file_of_the_sites_that_comes_is_noticed_at_once_however_seldom_the_host_is_asked() {
+    let world = World::running();
+    let file = world.path("busy");
+    let windows = "windows: {zone: UTC, apply: {deny: [{start: '* * * * *', length: 7d}]}}";
+    world.settings(&format!("poll: 24h\ngates: {{hold: {}, {windows}}}\n", file.display()));
+    world.hand.want("greeter", &world.app, "servus");
+    world.hand.publish();
+    world.once().ended(1);
+    let syncer = command(&world.home(), &["run"]).spawn().expect("it starts");
+    // Until its first passes are over.
+    sleep(Duration::from_secs(4));
+    let began = Instant::now();
+    fs::write(&file, "").unwrap();
+    until("it is held", || world.states("greeter") == ["hello pending held"]);
+    assert!(began.elapsed() < Duration::from_secs(30), "{:?}", began.elapsed());
+    terminate(&syncer);
+    finish(syncer).good();
 }
 
 #[test]
