@@ -1,6 +1,7 @@
 //! Room for images, known before they are fetched: a disk that an image filled is full for what runs, too.
 
 use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
 
 use repo_artifacts::ImageReference;
 
@@ -15,32 +16,66 @@ const GROWTH: u64 = 3;
 /// What stays free for what runs, in bytes.
 const RESERVE: u64 = 512 << 20;
 
+/// How many bytes the images need together that are fetched at this moment.
+#[derive(Debug, Default)]
+pub(super) struct Spoken(Mutex<u64>);
+
+/// Room that a fetch has until this is dropped; nothing where its size isn't known.
+#[derive(Debug)]
+#[must_use = "the room is another fetch's as soon as this is dropped"]
+pub(super) struct Claimed<'a>(&'a Spoken, u64);
+
+impl Spoken {
+    /// Claims so many bytes beside what others have claimed. An error is how many of those that are free nobody has claimed.
+    fn claim(&self, bytes: u64, free: u64) -> Result<Claimed<'_>, u64> {
+        let mut spoken = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let left = free.saturating_sub(*spoken);
+        if bytes.saturating_add(RESERVE) > left {
+            return Err(left);
+        }
+        *spoken += bytes;
+        Ok(Claimed(self, bytes))
+    }
+}
+
+impl Drop for Claimed<'_> {
+    fn drop(&mut self) {
+        let Self(spoken, bytes) = self;
+        *spoken.0.lock().unwrap_or_else(PoisonError::into_inner) -= *bytes;
+    }
+}
+
 impl ComposeRuntime {
-    /// Fails if the engine's disk has no room for an image. Where the registry or the disk can't be asked from here, the
-    /// engine finds out.
-    pub(super) fn check_room(&self, prepared: &Prepared, image: &str) -> Result<(), RuntimeError> {
-        let Ok(reference) = ImageReference::parse(image) else { return Ok(()) };
-        let Some((place, free)) = self.room() else { return Ok(()) };
+    /// Claims room for an image on the engine's disk, and fails if it has none beside what others fetch meanwhile. Where the registry
+    /// or the disk can't be asked from here, the engine finds out.
+    pub(super) fn claim_room(&self, prepared: &Prepared, image: &str) -> Result<Claimed<'_>, RuntimeError> {
+        let nothing = || Claimed(&self.spoken, 0);
+        let Ok(reference) = ImageReference::parse(image) else { return Ok(nothing()) };
+        let Some((place, free)) = self.room() else { return Ok(nothing()) };
         let size = match self.registry.image_size(&reference, architecture(std::env::consts::ARCH)) {
             Ok(Some(size)) => size,
-            Ok(None) => return Ok(()),
+            Ok(None) => return Ok(nothing()),
             Err(error) => {
                 tracing::debug!(
                     image = reference.name(),
                     error = repo_model::error_chain(&error),
                     "its size isn't known"
                 );
-                return Ok(());
+                return Ok(nothing());
             }
         };
-        let needed = needed(size);
-        if needed <= free {
-            return Ok(());
-        }
+        let bytes = size.saturating_mul(GROWTH);
+        let left = match self.spoken.claim(bytes, free) {
+            Ok(claimed) => return Ok(claimed),
+            Err(left) => left,
+        };
+        let needed = bytes.saturating_add(RESERVE);
         let (image, place) = (prepared.redactor.clean(image), place.display());
-        let [size, needed, free] = [size, needed, free].map(|bytes| bytes >> 20);
+        let [size, needed, left, others] = [size, needed, left, free - left].map(|bytes| bytes >> 20);
+        let others =
+            if others > 0 { format!(" beside {others} MiB for what else is fetched now") } else { String::new() };
         let reason = format!(
-            "image `{image}` has {size} MiB in its registry, so {needed} MiB have to be free in `{place}`, and {free} MiB are"
+            "image `{image}` has {size} MiB in its registry, so {needed} MiB have to be free in `{place}`, and {left} MiB are{others}"
         );
         Err(RuntimeError::DiskFull { reason })
     }
@@ -53,17 +88,24 @@ impl ComposeRuntime {
     }
 }
 
-/// How many bytes have to be free for an image of this size.
-fn needed(size: u64) -> u64 {
-    size.saturating_mul(GROWTH).saturating_add(RESERVE)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    const MIB: u64 = 1 << 20;
+
     #[test]
-    fn an_image_needs_three_times_its_size_and_what_stays_free() {
-        assert_eq!([0, 100 << 20, u64::MAX].map(needed), [512 << 20, 812 << 20, u64::MAX]);
+    fn two_fetches_at_once_never_count_on_the_same_room_and_what_stays_free_is_nobodys() {
+        let spoken = Spoken::default();
+        let free = 2100 * MIB;
+        let first = spoken.claim(1500 * MIB, free).unwrap();
+        assert_eq!(spoken.claim(1500 * MIB, free).unwrap_err(), 600 * MIB);
+        assert_eq!(spoken.claim(89 * MIB, free).unwrap_err(), 600 * MIB, "what runs needs some");
+        let small = spoken.claim(88 * MIB, free).unwrap();
+        drop(first);
+        let second = spoken.claim(1500 * MIB, free).unwrap();
+        drop((small, second));
+        assert_eq!(spoken.claim(u64::MAX, free).unwrap_err(), free);
+        assert_eq!(*spoken.0.lock().unwrap(), 0, "all of it is given back");
     }
 }
