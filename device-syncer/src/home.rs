@@ -338,7 +338,7 @@ pub fn open_at(home: Home, moved: Option<Option<Moved>>) -> Result<(Syncer, Lock
     let (floor, events) = read_floor(&home, &join, &store)?;
     let earliest = floor::earliest(&join).as_second().try_into().unwrap_or(0);
     let clock = Clock::default().plausible_from(earliest);
-    let runtimes = runtimes(&home, &settings, &join, &clock)?;
+    let runtimes = runtimes(&home, &settings, &join, &clock, read_text(&settings.boot_id_file)?)?;
     runtimes.helm.as_ref().map_or(Ok(()), HelmRuntime::sweep)?;
     let connection = HostConnection::open(&home, &join, place.as_ref(), &settings.host, clock)?;
     connection.clock().set_floor(floor.time);
@@ -357,7 +357,8 @@ pub fn reload(device: &Device) -> Result<(Settings, DeviceRuntimes), Unusable> {
     let settings = Settings::read(&device.home)?;
     let earliest = floor::earliest(&device.join).as_second().try_into().unwrap_or(0);
     let clock = Clock::default().plausible_from(earliest);
-    let runtimes = runtimes(&device.home, &settings, &device.join, &clock)?;
+    // Another file of it counts after a restart.
+    let runtimes = runtimes(&device.home, &settings, &device.join, &clock, device.boot_id.clone())?;
     Ok((settings, runtimes))
 }
 
@@ -372,7 +373,7 @@ fn device(home: Home, settings: Settings, join: Join, (key, instance): (KeyText,
 pub fn read_only(home: Home) -> Result<(Device, Reconciler, bool), HomeError> {
     let (join, settings) = (joined(&home)?, Settings::read(&home)?);
     let key = SigningKey::load(&home.key()).map_err(|error| HomeError::Key(error.into()))?;
-    let runtimes = runtimes(&home, &settings, &join, &Clock::default())?;
+    let runtimes = runtimes(&home, &settings, &join, &Clock::default(), read_text(&settings.boot_id_file)?)?;
     let floor = Floor::read(&home.floor()).unwrap_or_else(|_| Floor::of_join(&join));
     let device = device(home, settings, join, (key_text(&key.public()), Uuid::nil()))?;
     Ok((device, Reconciler::new(runtimes, Bounds::new(1, 0)), is_behind(&floor)))
@@ -461,10 +462,17 @@ pub fn time_that_is_over(home: &Home) -> Option<Timestamp> {
 /// What runs components here, to look at what they do while a syncer works on the home.
 pub fn runtimes_of(home: &Home) -> Result<DeviceRuntimes, HomeError> {
     let (join, settings) = (joined(home)?, Settings::read(home)?);
-    runtimes(home, &settings, &join, &Clock::default())
+    let boot_id = read_text(&settings.boot_id_file)?;
+    runtimes(home, &settings, &join, &Clock::default(), boot_id)
 }
 
-fn runtimes(home: &Home, settings: &Settings, join: &Join, clock: &Clock) -> Result<DeviceRuntimes, HomeError> {
+fn runtimes(
+    home: &Home,
+    settings: &Settings,
+    join: &Join,
+    clock: &Clock,
+    boot_id: String,
+) -> Result<DeviceRuntimes, HomeError> {
     let extra_roots = settings.registries.ca.iter().map(|path| fs::read(path).map_err(file("read", path)));
     let registry = repo_artifacts::Settings {
         plain_http: settings.registries.plain_http.iter().cloned().collect(),
@@ -487,6 +495,7 @@ fn runtimes(home: &Home, settings: &Settings, join: &Join, clock: &Clock) -> Res
         cache_dir: home.cache(),
         fleet: join.fleet,
         device: join.device.clone(),
+        boot_id,
         policy: settings.policy.clone(),
         registry: registry.clone(),
         sandbox: SandboxSettings { program: "/proc/self/exe".into(), user: settings.resolve_user },

@@ -113,6 +113,12 @@ impl Reconciler {
         }
         let answers = self.observer.observe(&self.runtimes, at_work, self.probe.is_due(), is_waited_for);
         let Answers { now: observation, shown, at_work, .. } = answers;
+        if let Err(error) = self.runtimes.note_ended(&observation, |project| at_work.works_on(project)) {
+            tracing::warn!(
+                error = error_chain(&error),
+                "what has come to its end isn't noted, and would be started again after a boot"
+            );
+        }
         let types = self.runtimes.types();
         let capabilities = capabilities(&mut self.probe, device, &types, || self.observer.facts(&types));
         let reported = capabilities.as_ref().or(pass.next.status.get(CAPABILITIES));

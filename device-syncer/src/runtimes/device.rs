@@ -181,6 +181,11 @@ impl DeviceRuntimes {
         self.compose.as_ref().and_then(ComposeRuntime::is_confined) == Some(false)
     }
 
+    /// Notes of what was observed what has come to its end by itself; what is at work is left alone.
+    pub fn note_ended(&self, observation: &Observation, is_at_work: impl Fn(&str) -> bool) -> Result<(), RuntimeError> {
+        self.compose.as_ref().map_or(Ok(()), |compose| compose.note_ended(&observation.found, is_at_work))
+    }
+
     /// What of an input runs only once and has, or may have, begun: services that run to their end, hooks of a release.
     pub fn begun_once(&self, component: &Component) -> Result<BTreeSet<String>, RuntimeError> {
         match &component.kind {

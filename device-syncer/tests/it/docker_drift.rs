@@ -3,6 +3,7 @@
 use serde_json::json;
 
 use crate::docker::{CHECK, Real, docker};
+use crate::world::until;
 
 /// A migration that is done, and a server that the engine never starts by itself.
 fn running(name: &str) -> Real {
@@ -56,6 +57,46 @@ fn a_service_stopped_by_hand_is_told_and_left_and_a_persons_word_starts_it_once(
     kill(&real);
     real.once().ended(1);
     assert_eq!(real.states("greeter"), ["hello pending drifted"]);
+}
+
+#[test]
+fn what_ends_with_0_because_the_device_goes_down_is_started_again_and_what_had_come_to_its_end_is_not() {
+    let real = Real::enrolled();
+    let service = |name: &str, command: &str| {
+        format!("  {name}: {{image: 'margo-test/busybox:1', network_mode: none, command: [sh, -c, '{command}']}}\n")
+    };
+    // As nginx, redis or postgres end; a job that takes longer than the apply waits; and one that is at work when the device goes down.
+    let ends_well = "trap \"exit 0\" TERM; while :; do sleep 0.1; done";
+    let services = service("web", ends_well) + &service("import", "sleep 15") + &service("export", ends_well);
+    real.want("orderly", &format!("services:\n{services}"));
+    real.hand.publish();
+    real.once().good();
+    let of = |service: &str| real.of_service(service);
+    let ended = |service: &str| {
+        docker(&["inspect", "--format", "{{.State.Status}} {{.State.ExitCode}}", &of(service)[0][..64]]) == "exited 0"
+    };
+    until("the job is done", || ended("import"));
+    real.once().good();
+    let before = ["web", "import", "export"].map(of);
+    let end = |service: &str| {
+        docker(&["kill", "--signal", "TERM", &of(service)[0][..64]]);
+        until("it has ended with 0", || ended(service));
+    };
+    ["web", "export"].into_iter().for_each(end);
+    real.reboot("second boot");
+    real.once().good();
+    let now = ["web", "import", "export"].map(of);
+    assert_eq!(now[1], before[1], "it had come to its end");
+    for (one, was) in [(&now[0], &before[0]), (&now[2], &before[2])] {
+        assert!(one[0][..64] == was[0][..64] && one != was, "{was:?} {one:?}");
+    }
+    // During one boot it ends for good, by whatever it is: so vendors write jobs.
+    end("export");
+    let stopped = of("export");
+    real.once().good();
+    real.reboot("third boot");
+    real.once().good();
+    assert_eq!(of("export"), stopped);
 }
 
 #[test]

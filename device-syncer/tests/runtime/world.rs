@@ -65,6 +65,7 @@ impl World {
             cache_dir: dir.path().join("cache"),
             fleet: FleetId::from(unique()),
             device: "line-2/press-04".parse().unwrap(),
+            boot_id: "boot 1".to_owned(),
             policy: SitePolicy::default(),
             registry: repo_artifacts::Settings::default(),
             sandbox: SandboxSettings { program: repo_testkit::program("device-syncer"), user: 60917 },

@@ -58,7 +58,7 @@ impl ComposeRuntime {
         }
         let started = Instant::now();
         self.up(prepared, &project, started, cancel.changing)?;
-        let marker = Marker { started: true, inventory, ..marker };
+        let marker = Marker { started: true, boot: Some(self.settings.boot_id.clone()), inventory, ..marker };
         if component.wait {
             project.mark(&marker)?;
         }
@@ -74,6 +74,7 @@ impl ComposeRuntime {
         started: Instant,
         cancel: &Cancel<'_>,
     ) -> Result<(), RuntimeError> {
+        marker.boot = Some(self.settings.boot_id.clone());
         let services = if prepared.component.wait {
             (cancel.waits)(true);
             let services = self.wait_for_health(prepared, project, &mut marker, started, cancel);
@@ -318,6 +319,8 @@ fn marker(prepared: &Prepared, stage: Stage) -> Marker {
         services: prepared.resolved.services(),
         images: prepared.resolved.images_by_service(),
         finished: BTreeSet::new(),
+        ended: BTreeSet::new(),
+        boot: None,
         inventory: files::inventory(&prepared.archive),
     }
 }

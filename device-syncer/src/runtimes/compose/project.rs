@@ -95,6 +95,13 @@ pub(super) struct Marker {
     /// 0.3 wrote it. What ends later may have been stopped by somebody.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub(super) finished: BTreeSet<String>,
+    /// Services that have come to their end since, as far as their containers are there.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub(super) ended: BTreeSet<String>,
+    /// The boot of which that is known; absent if a syncer before 0.3 wrote it. What is in neither of them, and is at its end at a
+    /// later boot, ran when the device went down.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) boot: Option<String>,
     /// Every path of ours that may be in `files/`; directories end in `/`.
     pub(super) inventory: BTreeSet<String>,
 }
@@ -115,6 +122,12 @@ impl Marker {
     /// Whether everything is as the input says.
     fn is_applied(&self) -> bool {
         self.stage == Stage::Applied
+    }
+
+    /// Whether a service that is at its end ran when the device went down.
+    pub(super) fn went_down(&self, service: &str, boot: &str) -> bool {
+        let is_later = self.boot.as_deref().is_some_and(|seen| seen != boot);
+        is_later && !self.finished.contains(service) && !self.ended.contains(service)
     }
 
     /// Whether everything was started, and only health is waited for.
@@ -255,7 +268,7 @@ mod tests {
         let (input_digest, content_digest) = (Digest::of(b"input"), Digest::of(b"content"));
         let services = ["web".to_owned()].into();
         let (images, finished, inventory) = (BTreeMap::new(), BTreeSet::new(), ["compose.yaml".to_owned()].into());
-        let (layout, started) = (1, false);
+        let (layout, started, boot) = (1, false, Some("boot 1".to_owned()));
         Marker {
             layout,
             stage,
@@ -267,6 +280,8 @@ mod tests {
             services,
             images,
             finished,
+            ended: BTreeSet::new(),
+            boot,
             inventory,
         }
     }

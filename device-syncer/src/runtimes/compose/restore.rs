@@ -8,6 +8,7 @@ use std::ffi::OsString;
 use std::path::Path;
 
 use repo_artifacts::Archive;
+use repo_model::IntoSet;
 
 use super::containers::with_labels;
 use super::docker::options;
@@ -51,13 +52,20 @@ impl ComposeRuntime {
         let (in_the_way, claim) = self.check_neighbours(prepared)?;
         self.end(&in_the_way, prepared, cancel)?;
         let label = format!("{}={name}", labels::PROJECT);
-        let found = observed(name.clone(), Some(marker), &with_labels(&self.engine, &[label])?);
+        let found = observed(name.clone(), Some(marker), &with_labels(&self.engine, &[label])?, &self.settings.boot_id);
         let gone = Gone::of(&found, &prepared.resolved);
         self.have_images(prepared, &gone.services, cancel)?;
         self.end(&gone.stranded, prepared, cancel)?;
         self.check_links(prepared, true)?;
         self.unpause(prepared, &gone.paused, cancel)?;
         self.start(prepared, project, &gone.services, cancel)?;
+        // What comes to its end from here on does so during this boot.
+        let ended = marker.ended.difference(&gone.services).cloned().into_set();
+        let boot = marker.boot.as_ref().map(|_| self.settings.boot_id.clone());
+        let next = Marker { ended, boot, ..marker.clone() };
+        if next != *marker {
+            project.mark(&next)?;
+        }
         Ok(claim)
     }
 

@@ -27,6 +27,8 @@ pub struct ComposeSettings {
     pub cache_dir: PathBuf,
     pub fleet: FleetId,
     pub device: DeviceId,
+    /// The kernel's id of this boot.
+    pub boot_id: String,
     pub policy: SitePolicy,
     pub registry: repo_artifacts::Settings,
     /// Where archives' files are resolved.

@@ -23,6 +23,7 @@ pub(super) fn settings(dir: &Path) -> ComposeSettings {
         cache_dir: dir.join("cache"),
         fleet: FleetId::from(Uuid::nil()),
         device: "press".parse().unwrap(),
+        boot_id: "boot 1".to_owned(),
         policy: SitePolicy::default(),
         registry: repo_artifacts::Settings::default(),
         sandbox: SandboxSettings { program: repo_testkit::program("device-syncer"), user: 60917 },
