@@ -44,6 +44,10 @@ const HANGS: u32 = 6;
 /// A turn at the host may take so many times as long as one request may take, besides: a fetch takes ten times that.
 const REQUESTS: u32 = 30;
 
+/// What is to be told is gathered for so long: what begins and ends meanwhile is one push, and what was just begun isn't slowed down by
+/// telling of it.
+const GATHERS: Duration = Duration::from_millis(500);
+
 /// No sign of life is promised for later than this.
 const LONGEST: Duration = Duration::from_secs(366 * 24 * 3600);
 
@@ -183,13 +187,17 @@ async fn ask_and_report(mut side: HostSide, both: &Both, mut stop: Stop) -> (Hos
         both.note();
         let regular = Instant::now() + next_turn(poll, jitter);
         let rests = rests.filter(|_| waiter.is_in_flight()).unwrap_or_default();
-        let mut tick = regular.max(Instant::now() + rests);
+        let (mut tick, mut tell) = (regular.max(Instant::now() + rests), None);
         ask = loop {
             let due = schedule.due().min(tick);
-            both.alive(Side::Host, due.saturating_duration_since(Instant::now()) + longest);
+            let next = tell.map_or(due, |tell: Instant| tell.min(due));
+            both.alive(Side::Host, next.saturating_duration_since(Instant::now()) + longest);
             tokio::select! {
                 // Cancel-safe: a timer holds nothing.
-                () = tokio::time::sleep_until(due.into()) => break schedule.ask(Instant::now(), waiter.is_in_flight()),
+                () = tokio::time::sleep_until(next.into()) => {
+                    let now = Instant::now();
+                    break if now < due { schedule.report(now) } else { schedule.ask(now, waiter.is_in_flight()) };
+                }
                 // Cancel-safe: the wait goes on in its own thread, and a pause until its moment.
                 retry_after = waiter.ended() => match retry_after {
                     Some(retry_after) => schedule.called(Instant::now(), retry_after),
@@ -199,7 +207,10 @@ async fn ask_and_report(mut side: HostSide, both: &Both, mut stop: Stop) -> (Hos
                 () = both.link.later.notified() => tick = regular,
                 // Cancel-safe: a permit stays until it is taken.
                 () = both.link.host.notified() => {
-                    break if both.link.asks() { Ask::Host } else { schedule.report(Instant::now()) };
+                    if both.link.asks() {
+                        break Ask::Host;
+                    }
+                    tell = tell.or(Some(Instant::now() + GATHERS));
                 }
                 // Cancel-safe: what was set stays so.
                 () = stop.set() => break Ask::IfMoved,

@@ -605,6 +605,26 @@ fn an_engine_whose_socket_says_nothing_delays_neither_a_newer_revision_nor_the_e
 }
 
 #[test]
+fn what_begins_and_ends_within_a_moment_is_told_together() {
+    let (world, _host, _proxy) = behind_a_proxy(waits());
+    world.settings("poll: 1h\nreport: 1h\n");
+    let running = Running::start(&world);
+    until("it is installed", || world.states("greeter") == ["hello installed"]);
+    std::thread::sleep(Duration::from_secs(2));
+    world.told();
+    let turns = || running.log().matches("ask=IfMoved").count();
+    let before = turns();
+    world.hand.want("greeter", &world.app, "servus");
+    world.hand.publish();
+    until("it is another", || world.greetings() == ["servus"]);
+    until("it is told", || world.states("greeter") == ["hello installed"]);
+    std::thread::sleep(Duration::from_secs(2));
+    let (turns, told) = (turns() - before, world.told());
+    assert!(told.len() >= 3 && turns < told.len(), "{turns} turns for {told:#?}");
+    running.end();
+}
+
+#[test]
 fn what_stays_as_it_is_is_logged_once() {
     let world = World::running();
     world.settings("poll: 1s\nreport: 1h\n");
