@@ -110,23 +110,33 @@ fn started_with(container: &Value, greeting: &str) -> Option<f64> {
     started_at(container).filter(|_| environment.iter().any(|one| *one == wanted.as_str()))
 }
 
-fn ours(stage: &Stage) -> Vec<Duration> {
-    let site = Site::new(stage, "latency", "run", "", &containers::real("docker"));
-    let label = Label::of(&site);
-    let starts = Starts::of(&label.0);
-    let mut syncer = site.device.command(&["run"]);
-    let _running = Running(syncer.stdin(Stdio::null()).stderr(Stdio::null()).spawn().expect("it runs"));
-    std::thread::sleep(Duration::from_secs(3));
-    let branch = git::git(&site.fleet.dir(), &["symbolic-ref", "HEAD"]);
-    let branch = site.fleet.dir().join(".git").join(branch);
-    let one = |number| {
-        let greeting = site.change(number);
-        let took = Duration::from_secs_f64(starts.started(&label.0, &greeting) - moved_at(&branch));
-        // Until it is told, and the device waits again.
-        std::thread::sleep(Duration::from_secs(2));
-        took
-    };
-    (0..RUNS).map(one).collect()
+/// The publisher and the syncer, both of which run.
+struct Ours {
+    // Ended first: else what the others take away is put back.
+    _running: Running,
+    starts: Starts,
+    label: Label,
+    site: Site,
+    /// Where the branch that is published lies.
+    branch: PathBuf,
+}
+
+impl Ours {
+    fn start(stage: &Stage) -> Self {
+        let site = Site::new(stage, "latency", "run", "", &containers::real("docker"));
+        let label = Label::of(&site);
+        let starts = Starts::of(&label.0);
+        let mut syncer = site.device.command(&["run"]);
+        let running = Running(syncer.stdin(Stdio::null()).stderr(Stdio::null()).spawn().expect("it runs"));
+        let branch = git::git(&site.fleet.dir(), &["symbolic-ref", "HEAD"]);
+        let branch = site.fleet.dir().join(".git").join(branch);
+        Self { _running: running, starts, label, site, branch }
+    }
+
+    fn change(&self, number: usize) -> Duration {
+        let greeting = self.site.change(number);
+        Duration::from_secs_f64(self.starts.started(&self.label.0, &greeting) - moved_at(&self.branch))
+    }
 }
 
 const LOOP: &str = r#"
@@ -142,49 +152,79 @@ done
 "#;
 
 /// What many do: a loop of `git fetch` and `docker compose up -d`, at a stock Git host.
-fn by_shell(stage: &Stage) -> Vec<Took> {
-    let dir = stage.dir.path().join("shell");
-    let clocked = Clocked::new(&dir);
-    let (host, work, device) = (ForeignHost::start(Options::default()), dir.join("work"), dir.join("device"));
-    let branch = host.create("site").join("refs/heads/main");
-    let url = format!("{}/site.git", host.url());
-    fs::create_dir_all(&work).expect("made");
-    git::git(&work, &["init", "-q", "-b", "main"]);
-    let compose = stage.dir.path().join("latency/fleet/applications/hello/1.0.0/compose/hello/compose.yaml");
-    fs::copy(compose, work.join("compose.yaml")).expect("copied");
-    let push = |greeting: &str| {
-        fs::write(work.join(".env"), format!("GREETING={greeting}\nINTERVAL=5\n")).expect("written");
-        git::git(&work, &["add", "--all"]);
-        git::git(&work, &["commit", "-q", "-m", greeting]);
-        run(host.git(&work).args(["push", "-q", &url, "main"]));
-    };
-    push("first");
-    run(host.git(&dir).args(["clone", "-q", &url, "device"]));
-    let project = text(Command::new("mktemp").args(["-u", "bench-XXXXXX"])).to_lowercase();
-    let label = Label(format!("com.docker.compose.project={project}"));
-    let starts = Starts::of(&label.0);
-    let mut script = host.git(&device);
-    let environment: Vec<_> =
-        script.get_envs().map(|(name, value)| (name.to_owned(), value.map(ToOwned::to_owned))).collect();
-    script = Command::new("bash");
-    script.args(["-c", LOOP, "bash"]).arg(&device).arg(&clocked.program).args([&project, PAUSE]);
-    for (name, value) in environment {
-        script.env(name, value.unwrap_or_default());
+struct Shell {
+    _running: Running,
+    starts: Starts,
+    label: Label,
+    clocked: Clocked,
+    host: ForeignHost,
+    url: String,
+    work: PathBuf,
+    branch: PathBuf,
+}
+
+impl Shell {
+    /// Of the application of ours, which is there already.
+    fn start(stage: &Stage) -> Self {
+        let dir = stage.dir.path().join("shell");
+        let clocked = Clocked::new(&dir);
+        let (host, work, device) = (ForeignHost::start(Options::default()), dir.join("work"), dir.join("device"));
+        let branch = host.create("site").join("refs/heads/main");
+        let url = format!("{}/site.git", host.url());
+        fs::create_dir_all(&work).expect("made");
+        git::git(&work, &["init", "-q", "-b", "main"]);
+        let compose = stage.dir.path().join("latency/fleet/applications/hello/1.0.0/compose/hello/compose.yaml");
+        fs::copy(compose, work.join("compose.yaml")).expect("copied");
+        let project = text(Command::new("mktemp").args(["-u", "bench-XXXXXX"])).to_lowercase();
+        let label = Label(format!("com.docker.compose.project={project}"));
+        push(&host, &work, &url, "first");
+        run(host.git(&dir).args(["clone", "-q", &url, "device"]));
+        let starts = Starts::of(&label.0);
+        let git = host.git(&device);
+        let mut script = Command::new("bash");
+        script.args(["-c", LOOP, "bash"]).arg(&device).arg(&clocked.program).args([&project, PAUSE]);
+        for (name, value) in git.get_envs() {
+            script.env(name, value.unwrap_or_default());
+        }
+        let running = Running(script.stdin(Stdio::null()).stderr(Stdio::null()).spawn().expect("it runs"));
+        Self { _running: running, starts, label, clocked, host, url, work, branch }
     }
-    let _running = Running(script.stdin(Stdio::null()).stderr(Stdio::null()).spawn().expect("it runs"));
-    let one = |number| {
+
+    fn change(&self, number: usize) -> Took {
         let greeting = format!("change {number}");
-        push(&greeting);
-        let at = starts.started(&label.0, &greeting);
+        push(&self.host, &self.work, &self.url, &greeting);
+        let at = self.starts.started(&self.label.0, &greeting);
         // Until the end of the call is written down.
         std::thread::sleep(Duration::from_millis(500));
-        clocked.took(moved_at(&branch), at)
-    };
-    (0..RUNS).map(one).collect()
+        self.clocked.took(moved_at(&self.branch), at)
+    }
+}
+
+fn push(host: &ForeignHost, work: &Path, url: &str, greeting: &str) {
+    fs::write(work.join(".env"), format!("GREETING={greeting}\nINTERVAL=5\n")).expect("written");
+    git::git(work, &["add", "--all"]);
+    git::git(work, &["commit", "-q", "-m", greeting]);
+    run(host.git(work).args(["push", "-q", url, "main"]));
+}
+
+/// Until what was changed is told, and everybody waits again.
+fn rest() {
+    std::thread::sleep(Duration::from_secs(3));
 }
 
 pub(crate) fn measure(stage: &Stage) -> Vec<Line> {
-    let (ours, theirs) = (ours(stage), by_shell(stage));
+    let ours = Ours::start(stage);
+    let shell = Shell::start(stage);
+    rest();
+    let (mut our_times, mut theirs) = (Vec::new(), Vec::new());
+    // By turns, because an engine isn't as quick at each moment.
+    for number in 0..RUNS {
+        our_times.push(ours.change(number));
+        rest();
+        theirs.push(shell.change(number));
+        rest();
+    }
+    let ours = our_times;
     let [all, docker]: [Vec<_>; 2] =
         [|took: &Took| took.all, |took: &Took| took.docker].map(|of| theirs.iter().map(of).collect());
     let beyond: Vec<_> = theirs.iter().map(|took| took.all.saturating_sub(took.docker)).collect();
