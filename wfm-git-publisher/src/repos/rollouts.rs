@@ -86,7 +86,7 @@ mod tests {
     use crate::rollout::{Member, Phase};
 
     fn record(number: u32, phase: Phase) -> Record {
-        let member = Member { had: None, want: None, wave: 1, order: Default::default(), back: false };
+        let member = Member { had: None, want: None, wave: 1, order: Default::default(), back: false, since: None };
         let state = RolloutState {
             rollout: number,
             state: phase,
@@ -116,6 +116,24 @@ mod tests {
         assert_eq!(tree.keys().collect::<Vec<_>>(), ["rollouts/12/state.json"]);
         let read = Rollouts::read(&tree).unwrap();
         assert_eq!((read.open.len(), read.state(12).map(|state| state.state)), (0, Some(Phase::Done)));
+    }
+
+    #[test]
+    fn members_of_an_older_and_of_a_newer_publisher_can_be_read() {
+        let (mut rollouts, mut tree) = (Rollouts::default(), FileTree::new());
+        let mut record = record(12, Phase::Running);
+        rollouts.put(&record, &mut tree);
+        let member = record.members.values_mut().next().unwrap();
+        member.since = Some("2026-11-22T10:00:00Z".parse().unwrap());
+        let mut with = FileTree::new();
+        rollouts.put(&record, &mut with);
+        assert_eq!(Rollouts::read(&with).unwrap().open[&12], record);
+        let text = String::from_utf8(with["rollouts/12/members.json"].clone()).unwrap();
+        assert!(text.contains("\"since\":\"2026-11-22T10:00:00Z\""), "{text}");
+        // What is new to it is nothing to a reader, and what it misses is nothing, either.
+        let newer = text.replace("\"since\"", "\"sooner\"");
+        with.insert("rollouts/12/members.json".to_owned(), newer.into_bytes());
+        assert_eq!(Rollouts::read(&with).unwrap(), Rollouts::read(&tree).unwrap());
     }
 
     #[test]

@@ -6,8 +6,9 @@ use jiff::Timestamp;
 use repo_model::{DeploymentName, DeviceId};
 
 use super::facts::{Facts, Proposal, Standing};
-use super::members::{Meant, Members, both, is_lost, judge, meant};
-use super::record::{Member, Order, Phase, Record, Release, Released, RolloutState, Stop};
+use super::meaning::Meaning;
+use super::members::{Meant, Members, both, is_lost, judge, judge_before, meant};
+use super::record::{Member, Order, Phase, Record, Release, RolloutState, Stop};
 use super::state::DeviceState;
 use super::waves::plan;
 use crate::fleet::{RolloutPolicy, RolloutRule};
@@ -87,7 +88,7 @@ pub(super) fn find(records: &BTreeMap<u32, Record>, gated: &Gated, facts: &Facts
         let is_few = running <= MAX_JOIN && running * 10 <= members;
         match (odd.is_empty(), is_few) {
             (true, _) => {}
-            (false, true) => match join(record, &odd, facts) {
+            (false, true) => match join(record, &odd, facts, now) {
                 Ok(joined) => changes.joined.push((joined, odd.len())),
                 Err(refused) => changes.refused.push(refused),
             },
@@ -114,14 +115,15 @@ pub(super) fn find(records: &BTreeMap<u32, Record>, gated: &Gated, facts: &Facts
     changes
 }
 
-fn join(record: &Record, odd: &BTreeSet<&DeviceId>, facts: &Facts<'_>) -> Result<Record, Refused> {
+fn join(record: &Record, odd: &BTreeSet<&DeviceId>, facts: &Facts<'_>, now: Timestamp) -> Result<Record, Refused> {
     let mut joined = record.clone();
     let last = record.last_wave();
     for device in odd {
         let Standing::Compared { deployments, .. } = facts.standing(device) else { continue };
         let (had, want) = both(deployments, &record.state.deployments);
         joined.take_back(device);
-        let member = Member { had, want, wave: last, order: Order::Last, back: false };
+        let since = in_the_middle(record, device, facts, now);
+        let member = Member { had, want, wave: last, order: Order::Last, back: false, since };
         joined.members.insert((*device).clone(), member);
     }
     // For all others the fleet means at this commit what the record says, too.
@@ -201,8 +203,9 @@ fn start(
     if devices.len() <= (if is_written { 1 } else { MAX_AT_ONCE }) && before.is_empty() {
         return None;
     }
-    let in_the_middle = |device: &DeviceId| before.iter().any(|record| is_in_the_middle(record, device, facts, now));
-    let order = |device: &DeviceId| if in_the_middle(device) { Order::First } else { Order::Normal };
+    let since = |device: &DeviceId| before.iter().filter_map(|record| in_the_middle(record, device, facts, now)).min();
+    let middle: BTreeMap<_, _> = devices.iter().filter_map(|device| Some((device.clone(), since(device)?))).collect();
+    let order = |device: &DeviceId| if middle.contains_key(device) { Order::First } else { Order::Normal };
     let still = before.iter().flat_map(|record| in_the_middle_still(record, group, facts, now));
     let still: BTreeMap<_, _> = still.filter(|(device, _)| !devices.contains(device)).collect();
     let ordered: BTreeMap<_, _> = devices.iter().map(|device| (device.clone(), order(device))).collect();
@@ -211,7 +214,8 @@ fn start(
     let member = |(device, order): (&DeviceId, &Order)| {
         let Standing::Compared { deployments, .. } = facts.standing(device) else { return None };
         let (had, want) = both(deployments, group);
-        Some((device.clone(), Member { had, want, wave: waves.remove(device)?, order: *order, back: false }))
+        let (wave, since) = (waves.remove(device)?, middle.get(device).copied());
+        Some((device.clone(), Member { had, want, wave, order: *order, back: false, since }))
     };
     let members = ordered.iter().filter_map(member);
     let members = members.chain(still.iter().map(|(device, (member, _))| (device.clone(), member.clone()))).collect();
@@ -234,29 +238,37 @@ fn start(
     Some(ask(&record, devices, facts).map(|()| record))
 }
 
-/// Those in the middle of a rollout's change for whom the fleet means still just what they have, with when they got it. They keep their
-/// place in the budget of the rollout that comes in its place, and prove nothing of its own change.
+/// Those in the middle of a change for whom the fleet means still just what they have, with when they got it. They keep their
+/// place in the budget of the rollout that comes in the place of theirs, and prove nothing of its own change.
 fn in_the_middle_still(
     record: &Record,
     group: &BTreeSet<DeploymentName>,
     facts: &Facts<'_>,
     now: Timestamp,
 ) -> BTreeMap<DeviceId, (Member, Timestamp)> {
-    let one = |(device, (member, how)): (&&DeviceId, &(&Member, Released))| {
-        let meaning = match facts.standing(device) {
-            Standing::Compared { deployments, .. } => {
-                let (has, want) = both(deployments, group);
-                (has == want).then_some(want)?
-            }
-            Standing::Complete | Standing::AsHeld if record.state.deployments == *group => member.want.clone(),
-            _ => return None,
-        };
-        let is_updated = judge(record, facts, device, (member, *how), now).state == DeviceState::Updated;
-        let (had, want) = (meaning.clone(), meaning);
-        let member = Member { had, want, wave: 0, order: Order::First, back: true };
-        (!is_updated).then(|| ((**device).clone(), (member, how.at)))
+    let meaning = |device: &DeviceId, has: &Option<Meaning>| match facts.standing(device) {
+        Standing::Compared { deployments, .. } => {
+            let (has, want) = both(deployments, group);
+            (has == want).then_some(want)
+        }
+        Standing::Complete | Standing::AsHeld if record.state.deployments == *group => Some(has.clone()),
+        _ => None,
     };
-    Members::of(record, facts).released.iter().filter_map(one).collect()
+    let stays = |device: &DeviceId, has: &Option<Meaning>, at: Timestamp| {
+        let (had, want) = (meaning(device, has)?, meaning(device, has)?);
+        let member = Member { had, want, wave: 0, order: Order::First, back: true, since: None };
+        Some((device.clone(), (member, at)))
+    };
+    let members = Members::of(record, facts);
+    let released = members.released.iter().filter_map(|(device, (member, how))| {
+        let is_updated = judge(record, facts, device, (member, *how), now).state == DeviceState::Updated;
+        stays(device, &member.want, how.at).filter(|_| !is_updated)
+    });
+    let changing = members.changing.iter().filter_map(|(device, (member, since))| {
+        judge_before(record, facts, device, (member, *since), now)?;
+        stays(device, &member.had, *since)
+    });
+    released.chain(changing).collect()
 }
 
 /// What was released before a rollout began, in the place of which it comes.
@@ -276,15 +288,19 @@ fn before_the_first(still: &BTreeMap<DeviceId, (Member, Timestamp)>) -> Vec<Rele
     releases.into_iter().map(release).collect()
 }
 
-/// Whether a device has the change of a rollout and isn't `updated`.
-fn is_in_the_middle(record: &Record, device: &DeviceId, facts: &Facts<'_>, now: Timestamp) -> bool {
-    let Some(((member, released), Standing::Compared { deployments, .. })) =
-        record.members.get(device).zip(record.released_with(device)).zip(Some(facts.standing(device)))
-    else {
-        return false;
+/// Since when a device of a rollout is in the middle of a change that it has; `None` if it isn't.
+fn in_the_middle(record: &Record, device: &DeviceId, facts: &Facts<'_>, now: Timestamp) -> Option<Timestamp> {
+    let member = record.members.get(device)?;
+    let Some(released) = record.released_with(device) else {
+        let since = member.since?;
+        return judge_before(record, facts, device, (member, since), now).map(|_| since);
     };
+    let Standing::Compared { deployments, .. } = facts.standing(device) else { return None };
     let (has, _) = both(deployments, &record.state.deployments);
-    has == member.want && judge(record, facts, device, (member, released), now).state != DeviceState::Updated
+    // Who shall go back may have the change still.
+    let has_change = has == member.want || member.back && has == member.had;
+    let is_updated = || judge(record, facts, device, (member, released), now).state == DeviceState::Updated;
+    (has_change && !is_updated()).then_some(released.at)
 }
 
 /// Why a rollout stands still until a person says something; `None` if it doesn't.

@@ -57,7 +57,8 @@ pub struct Facts<'a> {
     pub replaces: BTreeSet<(DeploymentName, DeploymentName)>,
     /// Devices whose `desired` isn't at the host that they talk to yet, and why.
     pub not_pushed: BTreeMap<DeviceId, String>,
-    /// What a member verifiably says. Asked for whoever is released, and for others only when they may be next.
+    /// What a member verifiably says. Asked for whoever is released or was when it became a member, and for others only when they
+    /// may be next.
     pub evidence: &'a dyn Fn(&Record, &DeviceId) -> Evidence,
     /// Why a guard refuses a change as a whole; `None` if none does.
     pub refused: &'a dyn Fn(&Proposal<'_>) -> Option<String>,

@@ -25,7 +25,8 @@ pub struct Look {
     /// What the tip of a member has to hold, and doesn't: it was lost, restored, or somebody else wrote it. Nothing is
     /// published for it, because absence removes.
     pub lost: BTreeMap<DeviceId, BTreeSet<DeploymentName>>,
-    /// What each released member of each unfinished rollout was at this look.
+    /// What each released member of each unfinished rollout was at this look, and each that isn't released and is in the middle
+    /// of what it had.
     pub states: BTreeMap<u32, BTreeMap<DeviceId, Judged>>,
     pub waiting: Vec<Waiting>,
     pub refused: Vec<Refused>,
@@ -116,7 +117,7 @@ impl Look {
         }
     }
 
-    /// Who is between its release and `updated`, in whatever rollout.
+    /// Who is between its release and `updated`, in whatever rollout; also where the release is of before it became a member.
     fn busy(&self) -> Busy {
         let mut busy = Busy::new();
         for (number, record) in &self.records {
@@ -124,7 +125,8 @@ impl Look {
             let is_updated = |device: &DeviceId| {
                 states.and_then(|states| states.get(device)).is_some_and(|judged| judged.state == DeviceState::Updated)
             };
-            busy.extend(record.released().into_keys().filter(|device| !is_updated(device)).cloned());
+            let all = record.released().into_keys().chain(states.into_iter().flat_map(BTreeMap::keys));
+            busy.extend(all.filter(|device| !is_updated(device)).cloned());
         }
         busy
     }

@@ -18,6 +18,9 @@ use super::state::{Case, DeviceState, Judged, is_silent};
 pub(super) struct Members<'a> {
     pub(super) held: BTreeMap<&'a DeviceId, &'a Member>,
     pub(super) released: BTreeMap<&'a DeviceId, (&'a Member, Released)>,
+    /// Those who aren't released and were in the middle of something else when they became members, whether anything still
+    /// differs for them or not; with since when.
+    pub(super) changing: BTreeMap<&'a DeviceId, (&'a Member, Timestamp)>,
 }
 
 /// What the fleet means for a member.
@@ -86,10 +89,13 @@ pub(super) fn is_lost(record: &Record, member: &Member, standing: &Standing) -> 
 
 impl<'a> Members<'a> {
     pub(super) fn of(record: &'a Record, facts: &Facts<'_>) -> Self {
-        let mut members = Self { held: BTreeMap::new(), released: BTreeMap::new() };
+        let mut members = Self { held: BTreeMap::new(), released: BTreeMap::new(), changing: BTreeMap::new() };
         let released = record.released();
         for (device, member) in record.members.iter().filter(|(device, _)| facts.has(device)) {
             let standing = facts.standing(device);
+            if let (None, Some(since)) = (released.get(device), member.since) {
+                members.changing.insert(device, (member, since));
+            }
             match released.get(device) {
                 Some(how) if meant(record, member, standing, true) != Meant::Other => {
                     members.released.insert(device, (member, *how));
@@ -158,6 +164,31 @@ pub(super) fn judge(
     let (evidence, policy) = ((facts.evidence)(record, device), &record.state.policy);
     let report_seconds = facts.fleet.report_seconds(device);
     Case { policy, report_seconds, released, want: member.want.as_ref(), evidence: &evidence, now }.judge()
+}
+
+/// What a member that isn't released is by what it had, in the middle of which it was; `None` if it is `updated` with that, or got
+/// what it shall have in another way.
+pub(super) fn judge_before(
+    record: &Record,
+    facts: &Facts<'_>,
+    device: &DeviceId,
+    (member, since): (&Member, Timestamp),
+    now: Timestamp,
+) -> Option<Judged> {
+    if let Standing::Compared { deployments, .. } = facts.standing(device) {
+        let (has, _) = both(deployments, &record.state.deployments);
+        if has == member.want {
+            return None;
+        }
+        if has != member.had {
+            let why = "its `desired` isn't what it had".to_owned();
+            return Some(Judged { state: DeviceState::Blocked, why, again: None });
+        }
+    }
+    let before = Member { want: member.had.clone(), ..member.clone() };
+    let released = Released { wave: 0, at: since, was_failing: false, promoted: false };
+    let judged = judge(record, facts, device, (&before, released), now);
+    (judged.state != DeviceState::Updated).then_some(judged)
 }
 
 /// Why a member can't be released before the last wave; `None` if it can.

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::changes::back;
 use super::facts::Facts;
-use super::members::{Members, judge};
+use super::members::{Members, judge, judge_before};
 use super::record::{End, Phase, Record, Release, Stop, needs_approval, waves_of};
 use super::state::{DeviceState, Judged};
 use super::waves::{Busy, Fill, fill, hasten, ordered};
@@ -133,19 +133,22 @@ pub(super) struct Situation<'a> {
     pub(super) record: &'a Record,
     pub(super) facts: &'a Facts<'a>,
     pub(super) busy: &'a Busy,
-    /// What each released member is.
+    /// What each released member is, and each that is in the middle of what it had.
     pub(super) states: &'a BTreeMap<DeviceId, Judged>,
     pub(super) now: Timestamp,
 }
 
-/// What each released member of a rollout is.
+/// What each released member of a rollout is, and each that isn't and is in the middle of what it had.
 pub fn states(record: &Record, facts: &Facts<'_>, now: Timestamp) -> BTreeMap<DeviceId, Judged> {
     let members = Members::of(record, facts);
-    let judged = members
+    let released = members
         .released
         .iter()
         .map(|(device, (member, how))| ((*device).clone(), judge(record, facts, device, (member, *how), now)));
-    judged.collect()
+    let changing = members.changing.iter().filter_map(|(device, (member, since))| {
+        Some(((*device).clone(), judge_before(record, facts, device, (member, *since), now)?))
+    });
+    released.chain(changing).collect()
 }
 
 static NOTHING_SAID: RolloutWords = RolloutWords { paused: false, approved: 0, resumed: 0, promoted: Promoted::No };
@@ -193,7 +196,7 @@ impl Situation<'_> {
         Next::Wait(Waiting { rollout: self.record.number(), why, devices, again })
     }
 
-    /// Those of the released members who are in this state, and why.
+    /// Those of the released members, and of those in the middle of what they had, who are in this state, and why.
     fn those(&self, fits: impl Fn(&DeviceId, DeviceState) -> bool) -> Vec<(&DeviceId, String)> {
         let found = self.states.iter().filter(|(device, judged)| fits(device, judged.state));
         found.map(|(device, judged)| (device, shown(judged))).collect()

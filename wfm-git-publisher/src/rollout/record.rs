@@ -90,6 +90,10 @@ pub struct Member {
     /// Whether it goes back to what it had, or stays what it is since the rollout before: it proves nothing of the change.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub back: bool,
+    /// Since when it has what it had, if it was in the middle of that change when something else was meant for it. It keeps its
+    /// place in the budget until it is `updated` with that, or is released; once it is, this counts no more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub since: Option<Timestamp>,
 }
 
 impl RolloutState {
@@ -162,7 +166,7 @@ pub struct Stop {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct End {
     pub at: Timestamp,
-    /// The devices that were released and aren't `updated`, and how they are.
+    /// The devices that were released, or were in the middle of a change before, and aren't `updated`, and how they are.
     pub left: BTreeMap<DeviceId, String>,
 }
 

@@ -60,7 +60,7 @@ pub(super) struct Fill {
     pub(super) is_full: bool,
 }
 
-/// The devices that are between their release and `updated`, in whatever rollout.
+/// The devices that are between a release and `updated`, in whatever rollout.
 pub(super) type Busy = BTreeSet<DeviceId>;
 
 /// How much room the budget of a policy leaves: how many of each group are busy.

@@ -1,6 +1,6 @@
 //! What always holds, over random fleets, changes, failures and returns.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
 use repo_model::DeviceId;
@@ -43,6 +43,8 @@ fn events(count: usize) -> impl Strategy<Value = Vec<Event>> {
     let event = prop_oneof![
         4 => (1..=count, natures()).prop_map(|(number, nature)| Event::Becomes(number, nature)),
         2 => (1..=count, 1..=count, 1..4_u32).prop_map(|(from, to, version)| Event::Want(from, to, version)),
+        // One that joins what there is.
+        2 => (1..=count, 1..4_u32).prop_map(|(number, version)| Event::Want(number, number, version)),
         2 => (1..4_u32).prop_map(Event::WantAll),
         5 => (0..8000_i64).prop_map(Event::Wait),
         1 => Just(Event::Resume),
@@ -139,9 +141,11 @@ fn bounds(world: &World, record: &crate::rollout::Record, look: &Look) {
         assert!(proving <= most, "{proving} of at most {most}: {:?}", world.decided);
     }
     let Some(budget) = &policy.disruption_budget else { return };
+    // Also of those who joined in the middle of something else, and keep their place.
     let states = &look.states[&record.number()];
+    let all: BTreeSet<_> = released.keys().copied().chain(states.keys()).collect();
     let mut busy: BTreeMap<Vec<String>, Vec<_>> = BTreeMap::new();
-    for device in released.keys() {
+    for device in &all {
         let updated = states.get(*device).is_some_and(|one| one.state == crate::rollout::DeviceState::Updated);
         let group = world.fleet.devices.get(*device).and_then(|device| policy.group_of(device));
         if let Some(group) = group.filter(|_| !updated) {
@@ -152,7 +156,8 @@ fn bounds(world: &World, record: &crate::rollout::Record, look: &Look) {
     let now: Vec<_> = look.decided.iter().filter(|one| one.record.number() == record.number()).collect();
     let releases = now.iter().filter(|one| matches!(one.decision, crate::rollout::Decision::Release(_)));
     for one in releases {
-        let newly = &one.record.state.waves.last().expect("a release").devices;
+        let newly: BTreeSet<_> = one.record.state.waves.last().expect("a release").devices.iter().collect();
+        let newly: BTreeSet<_> = newly.into_iter().filter(|device| !states.contains_key(*device)).collect();
         for busy in busy.values().filter(|busy| busy.iter().any(|device| newly.contains(device))) {
             assert!(busy.len() <= budget.max_unavailable as usize, "{busy:?} are busy: {:?}", world.decided);
         }

@@ -1,9 +1,11 @@
 //! What the fleet means something else for, before, in the middle and after.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+
+use repo_model::DeviceId;
 
 use super::world::{Nature, World, device, name, press, version};
-use crate::rollout::{HeldBy, Phase};
+use crate::rollout::{HeldBy, Phase, Why};
 
 #[test]
 fn what_is_for_a_single_device_and_none_go_at_once() {
@@ -208,6 +210,89 @@ fn who_is_in_the_middle_keeps_its_place_in_the_budget_when_another_rollout_comes
     assert_eq!(world.with(1).len(), 24, "one more of each line");
     world.run();
     assert_eq!((world.phase(13), world.with(2).len(), world.with(1).len()), (Phase::Done, 25, 0));
+}
+
+const ONE_OF_EACH_LINE: &str = "{waves: [100%], disruptionBudget: {groupBy: [line], maxUnavailable: 1}}";
+
+/// A rollout with one of each line in the middle of version 2, of whom the site of one holds it; with that one, and how many of
+/// its line have which version.
+fn held_in_the_middle() -> (World, DeviceId, impl Fn(&World, u32) -> usize) {
+    let mut world = World::of(30, ONE_OF_EACH_LINE);
+    let first = world.ordered(12)[0].clone();
+    world.nature(&first, Nature::Held);
+    world.want_all("app", Some(2));
+    world.pass();
+    assert_eq!(world.with(2).len(), 3, "one of each line");
+    let number = (1..=30_usize).find(|number| press(*number) == first).expect("one of them");
+    let line: BTreeSet<_> = (1..=30_usize).filter(|one| one.div_ceil(10) == number.div_ceil(10)).map(press).collect();
+    (world, first, move |world: &World, version| world.with(version).intersection(&line).count())
+}
+
+#[test]
+fn who_joins_in_the_middle_keeps_its_place_in_the_budget_until_it_is_updated_with_what_it_has() {
+    let (mut world, first, of_line) = held_in_the_middle();
+    // Its label changed, and something else is meant for it.
+    world.want(&first, "app", Some(3));
+    let look = world.run();
+    assert_eq!(world.decided[2], "12 join");
+    assert!(look.held.contains_key(&first) && world.records[&12].released_with(&first).is_none());
+    assert_eq!((of_line(&world, 1), of_line(&world, 2), world.with(2).len()), (9, 1, 21), "{:?}", world.decided);
+    assert_eq!(look.waiting[0].why, Why::Budget);
+    assert_eq!(look.waiting[0].devices, BTreeMap::from([(first.clone(), "deferred: app/web: held".to_owned())]));
+    // Once it is well with that, the others come, and it is the last.
+    world.nature(&first, Nature::Well);
+    let look = world.pass();
+    world.now = look.again.expect("once it has baked");
+    world.pass();
+    assert_eq!((of_line(&world, 1), of_line(&world, 3)), (8, 0));
+    world.run();
+    assert_eq!((world.phase(12), world.with(2).len(), world.with(3)), (Phase::Done, 29, BTreeSet::from([first])));
+}
+
+#[test]
+fn who_joins_in_the_middle_takes_its_place_in_the_budget_along_to_what_is_meant_now() {
+    let (mut world, first, of_line) = held_in_the_middle();
+    for version in [3, 4] {
+        world.want(&first, "app", Some(version));
+        world.run();
+    }
+    assert_eq!((of_line(&world, 1), of_line(&world, 2)), (9, 1), "it joined twice: {:?}", world.decided);
+    world.words(12, &format!("promoted: [{first}]"));
+    world.run();
+    assert_eq!((of_line(&world, 1), of_line(&world, 4)), (9, 1), "nobody else came for it: {:?}", world.decided);
+    world.nature(&first, Nature::Well);
+    world.run();
+    assert_eq!((world.phase(12), world.with(2).len(), world.with(4)), (Phase::Done, 29, BTreeSet::from([first])));
+}
+
+#[test]
+fn who_joined_in_the_middle_keeps_its_place_in_the_budget_when_the_fleet_means_again_what_it_has() {
+    for gone in [0, 5] {
+        let (mut world, first, of_line) = held_in_the_middle();
+        world.want(&first, "app", Some(3));
+        world.pass();
+        world.want(&first, "app", Some(2));
+        // With so many others another rollout comes in the place of this one.
+        let others: Vec<_> = world.ordered(12).into_iter().filter(|id| world.with(1).contains(id)).collect();
+        others[..gone].iter().for_each(|device| world.want(device, "app", None));
+        world.run();
+        let number = if gone == 0 { 12 } else { 13 };
+        assert_eq!((world.phase(number), of_line(&world, 2)), (Phase::Running, 1), "{:?}", world.decided);
+        world.nature(&first, Nature::Well);
+        world.run();
+        assert_eq!((world.phase(number), world.with(2).len()), (Phase::Done, 30 - gone), "{:?}", world.decided);
+    }
+}
+
+#[test]
+fn who_is_in_the_middle_keeps_its_place_in_the_budget_while_the_rollout_in_the_place_of_its_own_passes_it_over() {
+    let (mut world, first, of_line) = held_in_the_middle();
+    world.nature(&first, Nature::Off);
+    world.want_all("app", Some(3));
+    world.pass();
+    assert_eq!(world.decided[2..4], ["13 start", "12 supersede"]);
+    assert!(world.records[&13].passed_over().contains(&first), "it is silent");
+    assert_eq!((world.with(3).len(), of_line(&world, 1)), (2, 9), "one of each other line: {:?}", world.decided);
 }
 
 #[test]
