@@ -6,6 +6,7 @@ use proptest::prelude::*;
 use repo_model::DeviceId;
 
 use super::world::{Nature, World, name, press};
+use crate::fleet::RolloutPolicy;
 use crate::rollout::{Look, Meaning, Phase, Why};
 
 /// How many devices there are, in two lines.
@@ -82,6 +83,34 @@ fn words(world: &mut World, text: impl Fn(u32) -> String) {
     let open: Vec<_> =
         world.records.values().map(|record| (record.number(), record.open_stop().unwrap_or(0))).collect();
     open.into_iter().for_each(|(number, stop)| world.words(number, &text(stop)));
+}
+
+/// All of it, with a look after each.
+fn happen(world: &mut World, events: &[Event]) {
+    for event in events {
+        apply(world, event);
+        match event {
+            Event::Lose => lost(world),
+            _ => _ = pass(world),
+        }
+    }
+}
+
+/// The look after `control.git` was lost: what still differs begins anew, with the first who come.
+fn lost(world: &mut World) {
+    let before: BTreeMap<_, _> = world.devices.iter().map(|(id, sim)| (id.clone(), sim.tip.clone())).collect();
+    let next = world.next_number;
+    let look = pass(world);
+    let moved: BTreeSet<_> =
+        before.iter().filter(|(id, tip)| world.devices[*id].tip != **tip).map(|(id, _)| id).collect();
+    // What is for a single device goes at once.
+    let Some(record) = look.records.values().next() else { return assert!(moved.len() <= 1, "{moved:?} moved") };
+    assert!(look.records.len() == 1 && record.number() >= next && record.state.waves.len() <= 1, "{record:?}");
+    let released = record.released().into_keys().collect();
+    assert!(moved.is_subset(&released), "{moved:?} moved: {:?}", world.decided);
+    if record.state.policy == RolloutPolicy::default() {
+        assert!(released.len() <= 1, "{released:?} are released: {:?}", world.decided);
+    }
 }
 
 /// A pass, and what holds of it whatever happened before.
@@ -176,10 +205,7 @@ proptest! {
         let mut world = World::of(COUNT, policy);
         world.want_all("app", Some(2));
         pass(&mut world);
-        for event in &events {
-            apply(&mut world, event);
-            pass(&mut world);
-        }
+        happen(&mut world, &events);
         let mut last = pass(&mut world);
         for _ in 0..300 {
             match last.again {
@@ -213,10 +239,7 @@ proptest! {
         let mut world = World::of(COUNT, policy);
         world.want_all("app", Some(2));
         pass(&mut world);
-        for event in &events {
-            apply(&mut world, event);
-            pass(&mut world);
-        }
+        happen(&mut world, &events);
         (1..=COUNT).for_each(|number| world.nature(&press(number), Nature::Well));
         for _ in 0..300 {
             words(&mut world, |stop| format!("resumed: {stop}"));

@@ -59,7 +59,7 @@ pub(super) struct World {
     pub(super) replaces: BTreeSet<(DeploymentName, DeploymentName)>,
     /// Every decision, as `12 release 1`.
     pub(super) decided: Vec<String>,
-    next_number: u32,
+    pub(super) next_number: u32,
 }
 
 pub(super) const REPORT: i64 = 300;
