@@ -232,8 +232,17 @@ impl Home {
 
     /// Whether any process publishes what is pushed to the hosted fleet, as far as that can be known.
     pub fn is_followed(&self) -> bool {
+        // Who looks takes the lock for a moment: two at once would take each other for somebody who publishes. That is why they
+        // look one after the other.
+        let alone = File::open(&self.root).and_then(|root| root.lock().map(|()| root));
         let file = File::open(self.following_file());
-        file.is_ok_and(|file| matches!(file.try_lock(), Err(TryLockError::WouldBlock)))
+        let is_held = file.is_ok_and(|file| match file.try_lock() {
+            // Closing it would not do while another thread begins a program.
+            Ok(()) => file.unlock().is_err(),
+            Err(error) => matches!(error, TryLockError::WouldBlock),
+        });
+        drop(alone);
+        is_held
     }
 }
 
@@ -247,4 +256,33 @@ pub struct Following {
 #[derive(Debug)]
 pub struct HomeLock {
     _file: File,
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use super::*;
+
+    /// How often all of many who look at once say that somebody publishes.
+    fn said(home: &Home) -> usize {
+        let looks = || (0..500).filter(|_| home.is_followed()).count();
+        thread::scope(|scope| {
+            let all: Vec<_> = (0..8).map(|_| scope.spawn(looks)).collect();
+            all.into_iter().map(|one| one.join().unwrap()).sum()
+        })
+    }
+
+    #[test]
+    fn many_who_look_at_once_take_nobody_who_looks_for_one_who_publishes() {
+        let dir = tempfile::tempdir().unwrap();
+        let home = Home::at(dir.path());
+        assert_eq!(said(&home), 0, "nobody ever did");
+        let (one, other) = (home.follow().unwrap(), home.follow().unwrap());
+        assert_eq!(said(&home), 4000);
+        drop(one);
+        assert_eq!(said(&home), 4000);
+        drop(other);
+        assert_eq!(said(&home), 0, "nobody does any more");
+    }
 }
