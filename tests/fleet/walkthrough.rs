@@ -1,7 +1,10 @@
 //! The walkthroughs, run as they stand in their documents, on real Docker and Kubernetes.
 
+use std::fs::File;
+use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::Instant;
 
 use repo_testkit::ports::free_port;
 use repo_testkit::program;
@@ -16,23 +19,77 @@ fn place(path: &str) -> PathBuf {
     root.join(path).canonicalize().expect("it is there")
 }
 
+/// A block of a document.
+enum Block {
+    /// Commands for a shell.
+    Script(String),
+    /// What a person sees and types at a terminal, from the command on.
+    Terminal(String),
+}
+
 /// The blocks of a document that are marked like this, in order.
-fn blocks(document: &str, mark: &str) -> Vec<String> {
+fn blocks(document: &str, mark: &str) -> Vec<Block> {
     let text = std::fs::read_to_string(place(document)).expect("a document");
-    let mark = format!("```sh {mark}\n");
-    let blocks = text.split(&mark).skip(1);
-    blocks.map(|rest| rest.split("```").next().expect("an end").to_owned()).collect()
+    let fenced = text.split("\n```").skip(1).step_by(2).filter_map(|block| block.split_once('\n'));
+    let ours = fenced.filter_map(|(language, text)| match language.split_once(' ') {
+        Some(("sh", marked)) if marked == mark => Some(Block::Script(format!("{text}\n"))),
+        Some(("console", marked)) if marked == mark => Some(Block::Terminal(format!("{text}\n"))),
+        _ => None,
+    });
+    ours.collect()
+}
+
+/// How the lines end in which a person is asked: for a parameter, for devices, and whether it is meant.
+const QUESTIONS: [&str; 3] = ["]:", "  devices:", "[y/N]"];
+
+impl Block {
+    fn script(&self) -> String {
+        match self {
+            Self::Script(script) => script.clone(),
+            Self::Terminal(page) => {
+                let command = page.lines().next().and_then(|line| line.strip_prefix("$ ")).expect("a command");
+                // Where it asks something else than the page shows, nobody answers.
+                format!("timeout --foreground 60 script --quiet --return --command '{command}' /dev/null\n")
+            }
+        }
+    }
+
+    /// What a person is asked, and types.
+    fn answers(&self) -> Vec<(String, String)> {
+        let Self::Terminal(page) = self else { return Vec::new() };
+        let asked = page.lines().filter_map(|line| {
+            let end = QUESTIONS.iter().find_map(|end| Some(line.find(end)? + end.len()))?;
+            Some((format!("{} ", &line[..end]), line[end..].trim().to_owned()))
+        });
+        asked.collect()
+    }
 }
 
 /// One line of the script says which block just ended.
-fn script(document: &str, mark: &str) -> String {
-    let blocks: Vec<_> = blocks(document, mark)
-        .iter()
-        .enumerate()
-        .map(|(n, block)| format!("{block}echo \"== end of {n}\"\n"))
-        .collect();
+fn script(blocks: &[Block]) -> String {
+    let blocks: Vec<_> =
+        blocks.iter().enumerate().map(|(n, block)| format!("{}echo \"== end of {n}\"\n", block.script())).collect();
     // Wherever it breaks off, the host ends with it.
     format!("set -euo pipefail\ntrap 'kill $(jobs -p) 2>/dev/null || true' EXIT\n{}", blocks.concat())
+}
+
+/// Reads all that a script says, and types each answer once its question stands on the last line.
+fn converse(mut from: impl Read, to: impl Write, answers: &[(String, String)]) -> String {
+    let (mut said, mut answers, mut bytes) = (Vec::new(), answers.iter().peekable(), [0; 4096]);
+    let mut to = Some(to);
+    loop {
+        // Whatever else would ask finds an end.
+        to = to.filter(|_| answers.peek().is_some());
+        let count = from.read(&mut bytes).expect("what it says");
+        if count == 0 {
+            return String::from_utf8_lossy(&said).replace("\r\n", "\n");
+        }
+        said.extend(&bytes[..count]);
+        let last = said.rsplit(|byte| *byte == b'\n').next().unwrap_or_default();
+        if let (Some(to), Some((_, answer))) = (&mut to, answers.next_if(|(question, _)| question.as_bytes() == last)) {
+            writeln!(to, "{answer}").expect("it is read");
+        }
+    }
 }
 
 /// Where the programs are that were built.
@@ -42,6 +99,21 @@ fn programs() -> PathBuf {
 
 fn variable(name: &str) -> String {
     std::env::var(name).unwrap_or_else(|_| panic!("{name} is set: run the tests by `./justw test`"))
+}
+
+/// Sees that a person saw each line of the page after the command, in this order; `…` stands for any lines.
+fn shows(said: &str, page: &str) {
+    let mut lines = said.lines().map(str::trim_end);
+    let mut is_next = true;
+    for line in page.lines().skip(1) {
+        if line == "…" {
+            is_next = false;
+            continue;
+        }
+        let found = if is_next { lines.next() == Some(line) } else { lines.any(|one| one == line) };
+        assert!(found, "{line}\nisn't there in\n{said}");
+        is_next = true;
+    }
 }
 
 struct Walk {
@@ -62,7 +134,8 @@ impl Walk {
         let path = format!("{}:{}", programs.display(), variable("PATH"));
         let image = format!("{}/{}:1", variable("MARGO_TEST_REGISTRY"), variable("MARGO_TEST_IMAGE"));
         let mut bash = Command::new("bash");
-        bash.args(["-c", &script(document, mark)]).current_dir(self.dir.path()).stdin(Stdio::null()).env("PATH", path);
+        let blocks = blocks(document, mark);
+        bash.args(["-c", &script(&blocks)]).current_dir(self.dir.path()).env("PATH", path);
         bash.env("PORT", free_port().to_string()).env("SSH_PORT", free_port().to_string());
         bash.env("REGISTRY", variable("MARGO_TEST_REGISTRY")).env("IMAGE", image).env("HOME", self.dir.path());
         bash.env("GIT_CONFIG_NOSYSTEM", "1").env("GIT_CONFIG_GLOBAL", "/dev/null");
@@ -70,10 +143,19 @@ impl Walk {
             bash.env(format!("GIT_{who}_NAME"), "Operator").env(format!("GIT_{who}_EMAIL"), "op@example.invalid");
         }
         bash.envs(more.iter().map(|(name, value)| (name, value)));
-        let output = bash.output().expect("bash runs");
-        let (said, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-        assert!(output.status.success(), "{said}\n{errors}");
-        said.into_owned()
+        let log = self.dir.path().join("errors.log");
+        bash.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(File::create(&log).expect("a file"));
+        let mut bash = bash.spawn().expect("bash runs");
+        let (from, to) = (bash.stdout.take().expect("a pipe"), bash.stdin.take().expect("a pipe"));
+        let answers: Vec<_> = blocks.iter().flat_map(Block::answers).collect();
+        let said = converse(from, to, &answers);
+        let is_well = bash.wait().expect("its end").success();
+        assert!(is_well, "{said}\n{}", std::fs::read_to_string(&log).unwrap_or_default());
+        for (number, block) in blocks.iter().enumerate() {
+            let Block::Terminal(page) = block else { continue };
+            shows(&Self::part(&said, number), page);
+        }
+        said
     }
 
     /// What one block printed.
@@ -140,16 +222,20 @@ fn docker_the_readme_goes_the_same_way_over_ssh() {
 fn docker_the_tutorial_goes_from_nothing_to_a_change_that_stops_by_itself_and_back() {
     program("fake-docker");
     let walk = Walk::new();
+    let start = Instant::now();
     let said = walk.run_with(&programs(), ("docs/tutorial.md", "tutorial"), &[]);
+    let minutes = start.elapsed().as_secs_f64() / 60.0;
+    println!("the tutorial's own steps took {minutes:.1} minutes");
+    assert!(minutes <= 10.0, "it promises ten minutes, and took {minutes:.1}");
     let part = |number| Walk::part(&said, number);
-    assert!(part(4).contains("33 devices: 33 installed") && part(4).contains("Up "), "a container runs: {said}");
-    let stopped = part(5);
+    assert!(part(6).contains("33 devices: 33 installed") && part(6).contains("Up "), "a container runs: {said}");
+    let stopped = part(7);
     assert!(stopped.contains("rollout: starts 1: hello on 33 devices; waves 3, 17, rest"), "{stopped}");
     assert!(stopped.contains("press-02") && stopped.contains("hello-token"), "{stopped}");
     // The other two are updated, or one of them still updates.
     assert!(stopped.contains("Devices: 1 failed, 30 not released, ") && stopped.contains(" updat"), "{stopped}");
     assert!(stopped.lines().any(|line| line.starts_with("rollout-stopped ") && line.contains(" desk ")), "{stopped}");
-    let history = part(6);
+    let history = part(8);
     for transition in ["hello: installed > failed (parameter-invalid)", "hello: failed > installed"] {
         assert!(history.contains(transition), "{transition}: {history}");
     }
