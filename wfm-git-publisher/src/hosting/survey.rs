@@ -19,6 +19,7 @@ use crate::plan::Code;
 use crate::publish::Findings;
 use crate::repos::{Control, ControlError, DeviceRepo, DeviceRepoError, Entry, Home, Ledger, Rosters};
 use crate::rollout::Phase;
+use crate::status::Health;
 
 /// How devices of rollouts stand: they may have the change, or not yet.
 const RELEASED: &str = "released";
@@ -34,7 +35,7 @@ enum Standing {
     /// It has something older.
     Behind,
     /// It reported nothing that can be believed.
-    Silent,
+    Unknown,
     /// Nothing was heard of it for long, whatever it had then: it is off, or cut off.
     Offline,
     /// It is retired, and gets nothing more.
@@ -45,14 +46,14 @@ enum Standing {
 
 impl Standing {
     /// All of them, so that the metrics show zeros, too.
-    const ALL: [Self; 6] = [Self::Current, Self::Behind, Self::Silent, Self::Offline, Self::Retired, Self::Gone];
+    const ALL: [Self; 6] = [Self::Current, Self::Behind, Self::Unknown, Self::Offline, Self::Retired, Self::Gone];
 
     fn name(self) -> &'static str {
         match self {
             Self::Current => "current",
             Self::Behind => "behind",
-            Self::Silent => "silent",
-            Self::Offline => "offline",
+            Self::Unknown => Health::Unknown.as_str(),
+            Self::Offline => Health::Offline.as_str(),
             Self::Retired => "retired",
             Self::Gone => "gone",
         }
@@ -135,7 +136,7 @@ impl Survey {
             // One that can't be read doesn't hide the others.
             let (standing, lacks_since) = self.standing(home, rosters, (device, now), entry).unwrap_or_else(|error| {
                 tracing::warn!(%device, error = error_chain(&error), "how it stands can't be told");
-                (Standing::Silent, None)
+                (Standing::Unknown, None)
             });
             *figures.devices.entry(standing.name()).or_default() += 1;
             let said = self.said.get(device).and_then(|(_, said)| said.as_ref());
@@ -182,7 +183,7 @@ impl Survey {
         };
         let published = entry.last_published().map_or(0, |published| published.serial);
         Ok(match said {
-            None => (Standing::Silent, None),
+            None => (Standing::Unknown, None),
             Some(said)
                 if heard(home, device)
                     .is_some_and(|heard| is_overdue(said.windows.as_ref(), heard, said.patience(), now)) =>

@@ -332,6 +332,6 @@ fn what_passes_is_counted_however_large_it_is() {
     site.request(&format!("POST /devices/{DEVICE}.git/git-receive-pack HTTP/1.1"), Some(&device), &body);
     let received = count("wfm_received_bytes_total") - received;
     assert!((2 << 20..3 << 20).contains(&received), "{received}");
-    assert!(count("wfm_devices{state=\"silent\"}") >= 1);
+    assert!(count("wfm_devices{state=\"unknown\"}") >= 1);
     assert!(count("wfm_request_seconds_count{action=\"upload-pack\"}") >= 1);
 }
