@@ -139,6 +139,7 @@ impl Found {
             ))
         })?;
         let approvals = approvals_of(&device, Some(&desired), Timestamp::now(), clock_is_behind);
+        let approvals = approvals.map(|all| Approvals { names: device_state.names(), ..all });
         let found = Self::make(approvals, id, &plan, (&device_state, &desired))?;
         if found.out.is_nothing() {
             return Err(CliError::Input(format!("nothing of `{deployment}` is to be changed")));

@@ -36,7 +36,7 @@ pub(super) fn run(home: &Home, args: &Args) -> Result<ExitCode, CliError> {
 /// What `diagnostics` prints, with the logs that may leave the device.
 fn diagnostics(home: &Home) -> Value {
     let remote = Settings::read(home).map(|settings| settings.remote).unwrap_or_default();
-    let document = fitting(collect(home, &|deployment| remote.gives_logs(deployment)));
+    let document = fitting(collect(home, &|inputs| remote.gives_logs(inputs.names())));
     harmless(serde_json::from_str(&document).unwrap_or_default(), &logs::redactor(home))
 }
 

@@ -15,7 +15,7 @@ use super::doctor::{Row, examine};
 use super::show::{PlanOut, StatusOut};
 use super::{history, logs, must_be, plan, print, status};
 use crate::config::Home;
-use crate::decision::device_state::AppliedComponent;
+use crate::decision::device_state::{AppliedComponent, Inputs};
 use crate::error::CliError;
 use crate::runtimes::Lines;
 use crate::state::loaded;
@@ -75,8 +75,8 @@ pub(super) fn run(home: &Home, args: &Args) -> Result<ExitCode, CliError> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// All of it, with the logs of these deployments, by the operator's ids.
-pub(super) fn collect(home: &Home, has_logs: &dyn Fn(&str) -> bool) -> Diagnostics {
+/// All of it, with the logs of these deployments.
+pub(super) fn collect(home: &Home, has_logs: &dyn Fn(&Inputs) -> bool) -> Diagnostics {
     let plan = match plan::of_accepted(home.clone()) {
         Ok(preview) => serde_json::to_value(PlanOut::of(&preview)).unwrap_or_default(),
         Err(error) => Value::String(error.render()),
@@ -90,10 +90,10 @@ pub(super) fn collect(home: &Home, has_logs: &dyn Fn(&str) -> bool) -> Diagnosti
 }
 
 /// The last lines of what was applied of these deployments.
-fn all_logs(home: &Home, has_logs: &dyn Fn(&str) -> bool) -> BTreeMap<String, Vec<String>> {
+fn all_logs(home: &Home, has_logs: &dyn Fn(&Inputs) -> bool) -> BTreeMap<String, Vec<String>> {
     let (device_state, _) = loaded::peek(&home.repository());
     let redactor = logs::redactor(home);
-    let meant = device_state.deployments.into_values().filter(|one| has_logs(one.inputs.id.as_str()));
+    let meant = device_state.deployments.into_values().filter(|one| has_logs(&one.inputs));
     let all = meant.flat_map(|one| {
         let name = one.inputs.id;
         one.inputs.components.into_iter().map(move |component| (format!("{name}/{}", component.name), component))

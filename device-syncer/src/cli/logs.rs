@@ -113,7 +113,7 @@ pub(super) fn of(
 pub(super) fn components(home: &Home, asked: &str, component: Option<&str>) -> Result<Vec<AppliedComponent>, CliError> {
     let (device_state, _) = loaded::peek(&home.repository());
     let mut all = device_state.deployments.into_iter();
-    let found = all.find(|(id, one)| one.inputs.id.as_str() == asked || id.to_string() == asked);
+    let found = all.find(|(id, one)| one.inputs.names().any(|name| name.as_str() == asked) || id.to_string() == asked);
     let Some((_, found)) = found else {
         return Err(CliError::Input(format!(
             "no deployment `{asked}` runs here: `device-syncer status` shows which do"

@@ -92,11 +92,35 @@ impl AskedFor {
     }
 }
 
+/// The names under which this device knows what it has, by deployment. The fleet may call it anything else now, and a site's word
+/// counts for what it was about.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct KnownNames(pub BTreeMap<DeploymentId, BTreeSet<DeploymentName>>);
+
+impl KnownNames {
+    fn of(&self, deployment: DeploymentId) -> impl Iterator<Item = &DeploymentName> {
+        self.0.get(&deployment).into_iter().flatten()
+    }
+
+    /// This name, and all others of what is known by it or wanted as that.
+    pub(super) fn with<'a>(
+        &'a self,
+        name: &'a DeploymentName,
+        desired: &'a Desired,
+    ) -> impl Iterator<Item = &'a DeploymentName> {
+        let is_wanted = |id: &DeploymentId| desired.envelope.deployments.get(id).is_some_and(|one| one.id == *name);
+        let is_of = move |(id, names): &(&DeploymentId, &BTreeSet<_>)| names.contains(name) || is_wanted(id);
+        self.0.iter().filter(is_of).flat_map(|(_, names)| names).chain([name])
+    }
+}
+
 /// For whose changes a person is asked, and what persons said so far.
 #[derive(Debug, Clone)]
 pub struct Approvals {
     /// What the site asks for.
     pub asked_for: AskedFor,
+    /// What it asks for goes by these names, too.
+    pub names: KnownNames,
     /// What the fleet asks for besides.
     pub fleet_asks: FleetAsks,
     /// One word of each deployment at most, said at the device; an error where it can't be read what they said.
@@ -136,7 +160,12 @@ impl FleetAsks {
 impl Approvals {
     /// Whether a person is asked for changes of this deployment.
     pub fn means(&self, name: Option<&DeploymentName>, deployment: DeploymentId) -> bool {
-        self.asked_for.means(name) || self.fleet_asks.means(deployment)
+        self.asked_for.means(name) || self.meant_as(deployment).is_some() || self.fleet_asks.means(deployment)
+    }
+
+    /// The name under which this device knows it, and under which the site asks for it.
+    fn meant_as(&self, deployment: DeploymentId) -> Option<&DeploymentName> {
+        self.names.of(deployment).find(|name| self.asked_for.means(Some(name)))
     }
 
     /// What counts of what persons said of this very change. What somebody rejected is rejected, whoever approved it; an
@@ -178,7 +207,9 @@ impl Approvals {
                 )
             }
             (None, Ok(_)) => {
-                format!("change {} waits for a person: `device-syncer approve {of}` shows it", change.short())
+                let as_known = self.meant_as(change.deployment).filter(|_| !self.asked_for.means(name));
+                let as_known = as_known.map(|known| format!(" (here it is `{known}`)")).unwrap_or_default();
+                format!("change {} waits for a person: `device-syncer approve {of}` shows it{as_known}", change.short())
             }
         })
     }
@@ -313,7 +344,8 @@ mod tests {
     fn asked(names: &[&str], except: &[&str], words: Vec<Word>) -> Approvals {
         let patterns = |all: &[&str]| all.iter().map(|one| Pattern::try_from((*one).to_owned()).unwrap()).collect();
         let asked_for = AskedFor { names: patterns(names), except: patterns(except) };
-        Approvals { asked_for, fleet_asks: FleetAsks::default(), words: Ok(words), site: Ok(SiteWords::default()) }
+        let (fleet_asks, names) = (FleetAsks::default(), KnownNames::default());
+        Approvals { asked_for, names, fleet_asks, words: Ok(words), site: Ok(SiteWords::default()) }
     }
 
     fn change(parts: &[(&str, &str)], going: &[&str]) -> ChangeSet {
@@ -369,6 +401,22 @@ mod tests {
         let unread = Approvals { words: Err("`approvals.json` is no JSON".to_owned()), ..open };
         let words = "nothing counts as approved, because `approvals.json` is no JSON";
         assert_eq!(why(&unread, Some(&name)).as_deref(), Some(words));
+    }
+
+    #[test]
+    fn what_is_known_here_under_a_name_that_is_asked_for_is_asked_for_whatever_the_fleet_calls_it_now() {
+        let names = |all: &[&str]| all.iter().map(|one| one.parse::<DeploymentName>().unwrap()).collect();
+        let known = |all: &[&str]| KnownNames([(id("a"), names(all))].into());
+        let why = |known: KnownNames, now: &str| {
+            let approvals = Approvals { names: known, ..asked(&["*"], &["metrics*"], Vec::new()) };
+            approvals.why_closed(Some(&now.parse().unwrap()), &change(&[("x", "1")], &[]))
+        };
+        assert_eq!(why(KnownNames::default(), "metrics-x"), None, "it is new");
+        assert_eq!(why(known(&["metrics-1"]), "metrics-x"), None);
+        let renamed = why(known(&["greeter"]), "metrics-x").unwrap();
+        assert!(renamed.ends_with("`device-syncer approve metrics-x` shows it (here it is `greeter`)"), "{renamed}");
+        assert!(why(known(&["metrics-1"]), "greeter").is_some());
+        assert!(why(known(&["metrics-1", "greeter"]), "metrics-1").is_some());
     }
 
     #[test]

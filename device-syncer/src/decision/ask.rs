@@ -8,6 +8,7 @@ use repo_model::ask::{Answer, Ask, AskedWord, LIFE, MOST, stands};
 use repo_model::desired::Desired;
 use serde::{Deserialize, Serialize};
 
+use super::approval::KnownNames;
 use super::pattern::Pattern;
 
 /// What the site lets the fleet ask for: the section `remote` of `device.yaml`.
@@ -30,9 +31,10 @@ impl Default for Remote {
 }
 
 impl Remote {
-    /// Whether what the containers of a deployment print may leave the device.
-    pub fn gives_logs(&self, deployment: &str) -> bool {
-        self.logs.iter().any(|pattern| pattern.means(deployment))
+    /// Whether what the containers of a deployment print may leave the device. All names under which it is known here have to
+    /// be among those that the site lists.
+    pub fn gives_logs<'a>(&self, mut names: impl Iterator<Item = &'a DeploymentName>) -> bool {
+        names.all(|name| self.logs.iter().any(|pattern| pattern.means(name.as_str())))
     }
 }
 
@@ -76,14 +78,19 @@ pub enum Undone {
 }
 
 /// What is to be done for it, if the site lets that; `answers` are those that stand.
-pub fn task(ask: &Ask, remote: &Remote, desired: &Desired, answers: &BTreeMap<u64, Answer>) -> Result<Task, Undone> {
+pub fn task(
+    ask: &Ask,
+    remote: &Remote,
+    (desired, known): (&Desired, &KnownNames),
+    answers: &BTreeMap<u64, Answer>,
+) -> Result<Task, Undone> {
     let refused = |text: String| Err(Undone::Refused(text));
     let Some(word) = AskedWord::parse(&ask.what) else {
         return refused(format!("this syncer doesn't know `{}`", ask.what));
     };
     let deployment = ask.deployment.as_ref();
     let is_allowed = match word {
-        AskedWord::Logs => deployment.is_none_or(|name| remote.gives_logs(name.as_str())),
+        AskedWord::Logs => deployment.is_none_or(|name| remote.gives_logs(known.with(name, desired))),
         AskedWord::Diagnostics => remote.diagnostics,
         AskedWord::Retry => remote.retry,
         AskedWord::Sync => remote.sync,

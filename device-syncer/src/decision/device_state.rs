@@ -3,7 +3,7 @@
 //!
 //! The ref moves atomically and alone decides; the local `status` branch is derived from it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
 use repo_git::CommitId;
@@ -18,6 +18,7 @@ use repo_model::{
 };
 use serde::{Deserialize, Serialize};
 
+use crate::decision::approval::KnownNames;
 use crate::decision::ask::Asked;
 use crate::decision::component::Component;
 use crate::decision::deployment::DesiredDeployment;
@@ -161,6 +162,9 @@ pub struct Applied {
 pub struct Inputs {
     /// The operator's id of the deployment.
     pub id: DeploymentName,
+    /// Other names under which it was wanted here since: what a site says of one of them counts for it.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub known_as: BTreeSet<DeploymentName>,
     /// What it waits for, and goes before.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub depends_on: Vec<DeploymentName>,
@@ -178,6 +182,22 @@ pub struct Inputs {
     pub fleet_set: Option<Digest>,
     /// Its components in the order in which they were applied.
     pub components: Vec<AppliedComponent>,
+}
+
+/// So many other names of a deployment are kept.
+const MAX_NAMES: usize = 16;
+
+impl Inputs {
+    /// All names under which this device knows it.
+    pub fn names(&self) -> impl Iterator<Item = &DeploymentName> {
+        std::iter::once(&self.id).chain(&self.known_as)
+    }
+
+    fn is_wanted_as(&mut self, name: &DeploymentName) {
+        if self.id != *name && self.known_as.len() < MAX_NAMES {
+            self.known_as.insert(name.clone());
+        }
+    }
 }
 
 /// A component that was put there, in whole or in part.
@@ -309,6 +329,12 @@ impl DeviceState {
         name.map_or_else(|| id.to_string(), |name| name.to_string())
     }
 
+    /// The names under which each deployment is known here.
+    pub fn names(&self) -> KnownNames {
+        let all = self.deployments.iter().map(|(id, applied)| (*id, applied.inputs.names().cloned().into_set()));
+        KnownNames(all.into_map())
+    }
+
     fn applied_components(&self) -> impl Iterator<Item = (DeploymentId, &Inputs, &AppliedComponent)> {
         self.deployments.iter().flat_map(|(id, applied)| {
             applied.inputs.components.iter().map(move |component| (*id, &applied.inputs, component))
@@ -319,6 +345,7 @@ impl DeviceState {
     pub fn note(&mut self, wanted: &DesiredDeployment, component: AppliedComponent) {
         let inputs = Inputs {
             id: wanted.name.clone(),
+            known_as: BTreeSet::new(),
             depends_on: Vec::new(),
             suspended: wanted.suspended,
             drift: wanted.drift,
@@ -328,6 +355,7 @@ impl DeviceState {
         };
         let applied = self.deployments.entry(wanted.id).or_insert(Applied { document: Vec::new(), inputs });
         applied.document.clone_from(&wanted.document);
+        applied.inputs.is_wanted_as(&wanted.name);
         applied.inputs.depends_on.clone_from(&wanted.depends_on);
         let (project, is_changing) = (component.project.clone(), component.input_digest.is_none());
         let is_compose = component.kind == ProfileType::Compose;

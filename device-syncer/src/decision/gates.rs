@@ -7,7 +7,7 @@ use repo_model::envelope::DriftPolicy;
 use repo_model::windows::{Opening, Overrun};
 use repo_model::{DeploymentId, DeploymentName, Digest, ErrorCode};
 
-use super::approval::{Approvals, ChangeSet, Review};
+use super::approval::{Approvals, ChangeSet, KnownNames, Review};
 use super::failure::Failure;
 use super::fetched::{self, AllFetched, Fetched};
 use super::hold::Hold;
@@ -191,6 +191,13 @@ pub(super) fn is_of_too_many(message: &str) -> bool {
 const FEW: usize = 2;
 
 impl Gates {
+    /// What is known here of deployments, whatever they are called now.
+    pub fn know(&mut self, names: impl FnOnce() -> KnownNames) {
+        if let Some(approvals) = &mut self.approvals {
+            approvals.names = names();
+        }
+    }
+
     /// Why this change waits, if it does: the code of the first closed gate, and the words of all.
     pub fn closed(&self, change: Change, of: Subject<'_>) -> Option<Failure> {
         let concerned = Gate::ALL.into_iter().filter(|gate| self.concerns(*gate, change, of) && *gate != Gate::Hook);
@@ -382,6 +389,7 @@ mod tests {
         let all = AskedFor { names: vec![Pattern::try_from("**".to_owned()).unwrap()], except: Vec::new() };
         let approvals = (gate == Gate::Approval).then(|| Approvals {
             asked_for: all,
+            names: Default::default(),
             fleet_asks: FleetAsks::default(),
             words: Ok(Vec::new()),
             site: Ok(SiteWords::default()),
@@ -527,7 +535,8 @@ mod tests {
             };
             let words = Ok(said.iter().map(word).collect());
             let (asked_for, fleet_asks) = (AskedFor::default(), FleetAsks::default());
-            let approvals = Some(Approvals { asked_for, fleet_asks, words, site: Ok(SiteWords::default()) });
+            let (names, site) = (Default::default(), Ok(SiteWords::default()));
+            let approvals = Some(Approvals { asked_for, names, fleet_asks, words, site });
             let gates = Gates { removals: Some(RemovalLimit::default()), approvals, ..Gates::default() };
             gates.with_going(all.into(), 3, &changes).closed(Change::Remove, nobody()).is_some()
         };

@@ -260,8 +260,8 @@ mod tests {
                 let site = known(&[("j.doe", list.clone())]).words(&[key("j.doe")], now(), false);
                 let names = vec![Pattern::try_from("*".to_owned()).unwrap()];
                 let asked_for = AskedFor { names, except: Vec::new() };
-                let all =
-                    Approvals { asked_for, fleet_asks: FleetAsks::default(), words: Ok(words.clone()), site: Ok(site) };
+                let (names, fleet_asks) = (Default::default(), FleetAsks::default());
+                let all = Approvals { asked_for, names, fleet_asks, words: Ok(words.clone()), site: Ok(site) };
                 let name = "a".parse().unwrap();
                 assert_eq!(all.why_closed(Some(&name), &one).is_none(), expected, "{words:?} {list:?}");
                 let unknown = Approvals { site: Err("`site.json` is none".to_owned()), ..all.clone() };

@@ -440,7 +440,7 @@ impl DeviceSide {
             return Ok(());
         }
         let given = answers::read(&self.device.home, now);
-        let task = ask::task(ask, &self.device.settings.remote, desired, &given);
+        let task = ask::task(ask, &self.device.settings.remote, (desired, &device_state.names()), &given);
         if ask.number > asked.number {
             let again = match &task {
                 Ok(Task::Retry(None)) => Again::All,

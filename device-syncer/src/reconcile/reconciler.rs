@@ -140,6 +140,7 @@ impl Reconciler {
             if is_down { change.next.unwatch() } else { change.next.watch(&boot_id) }
         }
         change.next.believe(&pass.next);
+        self.gates.know(|| change.next.names());
         change.next.note_whole(&observation, &boot_id, |project| at_work.works_on(project));
         change.next.status.extend(capabilities.iter().map(|bytes| (CAPABILITIES.to_owned(), bytes.clone())));
         if let Some(wanted) = &mut wanted {
@@ -362,7 +363,8 @@ pub fn clock_doubt(settings: &Settings, is_behind: bool) -> Option<Doubt> {
     Doubt::of_clock(is_behind, settings.trusts_clock || kernel_clock::is_synchronised())
 }
 
-/// For whose changes this device asks a person, as site and fleet want it, and what persons said.
+/// For whose changes this device asks a person, as site and fleet want it, and what persons said. The names under which deployments
+/// are known here aren't in it yet.
 pub(crate) fn approvals_of(
     device: &Device,
     desired: Option<&Desired>,
@@ -375,7 +377,8 @@ pub(crate) fn approvals_of(
         return None;
     }
     let (words, site) = (approvals::read(&device.home), site_words(device, now, clock_is_behind));
-    Some(Approvals { asked_for: asked_for.unwrap_or_default(), fleet_asks, words, site })
+    let (asked_for, names) = (asked_for.unwrap_or_default(), Default::default());
+    Some(Approvals { asked_for, names, fleet_asks, words, site })
 }
 
 /// What counts of what persons of the site said from elsewhere.

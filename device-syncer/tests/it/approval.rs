@@ -71,6 +71,41 @@ fn what_a_person_approved_is_applied_and_a_newer_revision_that_is_something_else
     world.assert_idle();
 }
 
+/// The fleet calls the deployment `metrics-x` that this device has as `greeter`.
+fn rename(world: &World) {
+    world.hand.forge(|draft| {
+        let id = world.hand.deployment_id("greeter").to_string();
+        draft.json("envelope.json", |envelope| envelope["deployments"][id]["id"] = "metrics-x".into());
+        draft.seal_envelope();
+    });
+}
+
+#[test]
+fn what_is_here_under_a_name_that_is_asked_for_needs_a_word_whatever_the_fleet_calls_it_now() {
+    let world = World::running();
+    world.settings(ALL);
+    // The name alone changes nothing, and is one more from then on.
+    rename(&world);
+    world.syncer(&["once"]);
+    world.hand.want("greeter", &world.app, "servus");
+    rename(&world);
+    world.once().ended(1);
+    assert_eq!(world.states("greeter"), ["hello pending waiting-approval"]);
+    assert_eq!(world.greetings(), ["hello"]);
+    let message = world.message("greeter");
+    assert!(message.ends_with("`device-syncer approve metrics-x` shows it (here it is `greeter`)"), "{message}");
+    let seen = change(&world, "metrics-x");
+    say(&world, "approve", "metrics-x", &seen).good();
+    world.syncer(&["once"]);
+    assert_eq!(world.greetings(), ["servus"]);
+
+    // Nor does it go under that name.
+    world.hand.drop("greeter");
+    world.hand.publish();
+    world.once().ended(1);
+    assert_eq!(world.states("greeter"), ["hello removing waiting-approval"]);
+}
+
 #[test]
 fn what_goes_is_approved_as_well_and_what_is_rejected_waits_and_says_who_rejected_it() {
     let world = World::running();

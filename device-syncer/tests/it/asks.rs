@@ -117,6 +117,30 @@ fn what_the_site_does_not_let_the_fleet_ask_for_is_refused_with_the_reason_and_o
 }
 
 #[test]
+fn logs_leave_the_device_only_if_the_site_lists_all_names_under_which_it_has_the_deployment() {
+    let world = World::running();
+    world.settings("remote: {logs: ['metrics*'], diagnostics: true}\n");
+    let ask_renamed = |number: u64, what: &str| {
+        world.hand.forge(|draft| {
+            let id = world.hand.deployment_id("greeter").to_string();
+            draft.json("envelope.json", |envelope| {
+                envelope["deployments"][id]["id"] = "metrics-x".into();
+                envelope["policy"]["ask"] = json!({"number": number, "what": what, "deployment": "metrics-x"});
+            });
+            draft.seal_envelope();
+        });
+        world.syncer(&["once"]);
+        answer(&world, number).expect("it is answered")
+    };
+    for number in 1..=2 {
+        let said = ask_renamed(number, "logs");
+        assert_eq!(said["outcome"], "refused", "{said}");
+    }
+    let said = ask_renamed(3, "diagnostics");
+    assert_eq!((&said["outcome"], &said["diagnostics"]["logs"]), (&json!("done"), &json!({})), "{said}");
+}
+
+#[test]
 fn four_answers_are_given_a_day_and_each_stands_for_one() {
     let world = World::running();
     for number in 1..=4 {
