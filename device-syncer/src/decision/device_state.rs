@@ -576,9 +576,8 @@ impl DeviceState {
         }
     }
 
-    /// Forgets attempts at, failures of, and drift from what a deployment wants.
+    /// Forgets attempts at, and failures of what a deployment wants.
     pub fn forget_failures(&mut self, wanted: &DesiredDeployment) {
-        self.forget_drift(wanted);
         self.rollbacks.remove(&wanted.id);
         for component in &wanted.components {
             self.failed_inputs.remove(&component.project);

@@ -402,7 +402,7 @@ impl DeviceSide {
         problems
     }
 
-    /// Lets what was given up be tried again: everything, or one deployment by the operator's id.
+    /// Lets what was given up be tried again, as a person at the device says: everything, or one deployment by the operator's id.
     fn try_again(&mut self, deployment: &str) -> Result<(), PassError> {
         let view = self.state.view();
         let again = match deployment {
@@ -413,7 +413,7 @@ impl DeviceSide {
             tracing::warn!(deployment, "no deployment of this id is wanted, so nothing is tried again");
         }
         let mut change = self.state.begin();
-        change.try_again(&again);
+        change.put_back(&again);
         change.commit()?;
         Ok(())
     }

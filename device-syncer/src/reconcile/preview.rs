@@ -173,7 +173,10 @@ impl Basis<'_> {
         let mut wanted = desired.map(|desired| reconciler.resolve(device, desired, capabilities));
         if let Some(retry) = retry {
             let named = wanted.iter().flatten().filter(|wanted| retry.is_empty() || wanted.name.as_str() == retry);
-            named.for_each(|wanted| self.device_state.forget_failures(wanted));
+            named.for_each(|wanted| {
+                self.device_state.forget_failures(wanted);
+                self.device_state.forget_drift(wanted);
+            });
         }
         if let Some(wanted) = &mut wanted {
             let capabilities = self.device_state.status.get(CAPABILITIES).cloned();

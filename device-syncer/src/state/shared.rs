@@ -150,7 +150,17 @@ impl Transaction<'_> {
         &self.before.0
     }
 
-    /// Lets that be tried again, at once.
+    /// Lets that be tried again, at once, and put back where it drifted: a person at the device wants it.
+    pub fn put_back(&mut self, again: &Again) {
+        self.try_again(again);
+        match again {
+            Again::Nothing => {}
+            Again::Of(wanted) => self.next.forget_drift(wanted),
+            Again::All => self.next.forget_all_drift(),
+        }
+    }
+
+    /// Lets that be tried again, at once. What drifted goes on waiting as fleet and site say.
     pub fn try_again(&mut self, again: &Again) {
         match again {
             Again::Nothing => return,
@@ -159,7 +169,6 @@ impl Transaction<'_> {
                 self.next.failed_inputs.clear();
                 self.next.rollbacks.clear();
                 self.next.attempts.clear();
-                self.next.forget_all_drift();
             }
         }
         self.state.retries.clear();

@@ -117,6 +117,32 @@ fn the_stricter_word_of_fleet_and_site_counts() {
 }
 
 #[test]
+fn a_retry_that_the_fleet_asks_for_puts_back_nothing_that_is_only_reported_or_waits_for_windows() {
+    for (drift, code) in [("report", "drifted"), ("heal-in-window", "waiting-window")] {
+        let world = running("heal");
+        world.settings(&format!("gates: {{{NEVER}, drift: {drift}}}\n"));
+        world.once().good();
+        world.stop_all();
+        assert_left(&world, code);
+        for ask in
+            [json!({"number": 1, "what": "retry"}), json!({"number": 2, "what": "retry", "deployment": "greeter"})]
+        {
+            world.hand.forge(|draft| {
+                draft.json("envelope.json", |envelope| envelope["policy"]["ask"] = ask.clone());
+                draft.seal_envelope();
+            });
+            world.syncer(&["once"]);
+            let answer = format!("answers/{}.json", ask["number"]);
+            assert!(git::show(&world.hand.repository(), "heartbeat", &answer).is_some(), "it is answered");
+            assert_left(&world, code);
+        }
+        world.syncer(&["retry"]).good();
+        world.syncer(&["once"]);
+        assert_eq!(world.states("greeter"), ["hello installed"], "a person's word");
+    }
+}
+
+#[test]
 fn after_a_power_cut_what_ran_comes_back_whatever_is_said_of_drift() {
     for (drift, code) in [("report", "drifted"), ("heal-in-window", "waiting-window")] {
         let world = running(drift);
