@@ -180,6 +180,12 @@ pub struct Inputs {
     /// The same by what the fleet says of it: nobody is asked again where only files of the device changed since.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fleet_set: Option<Digest>,
+    /// Whether that began with files of the device alone, so that nobody was asked for it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub renews: bool,
+    /// Whether that came to its end by a failure that was told: to try it again is a change like any other.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub ended: bool,
     /// Its components in the order in which they were applied.
     pub components: Vec<AppliedComponent>,
 }
@@ -351,6 +357,8 @@ impl DeviceState {
             drift: wanted.drift,
             begun: None,
             fleet_set: None,
+            renews: false,
+            ended: false,
             components: Vec::new(),
         };
         let applied = self.deployments.entry(wanted.id).or_insert(Applied { document: Vec::new(), inputs });
@@ -376,19 +384,37 @@ impl DeviceState {
 
     /// Notes that an apply of this deployment begins; something of it was noted before.
     pub fn note_begun(&mut self, wanted: &DesiredDeployment) {
-        if let Some(applied) = self.deployments.get_mut(&wanted.id) {
-            (applied.inputs.begun, applied.inputs.fleet_set) = (Some(wanted.set()), Some(wanted.fleet_set()));
+        if let Some(Applied { inputs, .. }) = self.deployments.get_mut(&wanted.id) {
+            let (set, fleet_set) = (Some(wanted.set()), Some(wanted.fleet_set()));
+            if inputs.begun != set {
+                inputs.renews = inputs.fleet_set == fleet_set;
+            }
+            (inputs.begun, inputs.fleet_set, inputs.ended) = (set, fleet_set, false);
         }
     }
 
-    /// Whether this is what was applied last, but for what files of the device hold.
-    pub fn differs_by_files_only(&self, wanted: &DesiredDeployment) -> bool {
-        self.deployments.get(&wanted.id).is_some_and(|applied| applied.inputs.fleet_set == Some(wanted.fleet_set()))
+    /// Notes that what began came to its end by a failure that is told.
+    pub fn note_ended(&mut self, wanted: &DesiredDeployment) {
+        let applied = self.deployments.get_mut(&wanted.id);
+        if let Some(applied) = applied.filter(|applied| applied.inputs.begun == Some(wanted.set())) {
+            applied.inputs.ended = true;
+        }
     }
 
-    /// Whether an apply of just this began.
+    /// Whether this is what was applied last, but for what files of the device hold. What failed for good differs by what it
+    /// differed by when it began.
+    pub fn differs_by_files_only(&self, wanted: &DesiredDeployment) -> bool {
+        self.deployments.get(&wanted.id).is_some_and(|Applied { inputs, .. }| {
+            let is_over = inputs.ended && inputs.begun == Some(wanted.set());
+            inputs.fleet_set == Some(wanted.fleet_set()) && (inputs.renews || !is_over)
+        })
+    }
+
+    /// Whether an apply of just this began and goes on. While what failed for good stands, nothing behind it is applied.
     pub fn has_begun(&self, wanted: &DesiredDeployment) -> bool {
-        self.deployments.get(&wanted.id).is_some_and(|applied| applied.inputs.begun == Some(wanted.set()))
+        self.deployments.get(&wanted.id).is_some_and(|Applied { inputs, .. }| {
+            inputs.begun == Some(wanted.set()) && (!inputs.ended || self.set_failure(wanted).is_some())
+        })
     }
 
     /// Remembers what the operator wants left as it is, `all` or single deployments, and what is done about drift.
@@ -578,11 +604,26 @@ impl DeviceState {
 
     /// Forgets attempts at, and failures of what a deployment wants.
     pub fn forget_failures(&mut self, wanted: &DesiredDeployment) {
+        // A syncer before this noted no end.
+        if self.set_failure(wanted).is_some() {
+            self.note_ended(wanted);
+        }
         self.rollbacks.remove(&wanted.id);
         for component in &wanted.components {
             self.failed_inputs.remove(&component.project);
             self.attempts.remove(&component.project);
         }
+    }
+
+    /// Forgets all attempts and failures.
+    pub fn forget_all_failures(&mut self) {
+        for applied in self.deployments.values_mut() {
+            let has_failed = |one: &AppliedComponent| self.failed_inputs.contains_key(&one.project);
+            applied.inputs.ended |= applied.inputs.components.iter().any(has_failed);
+        }
+        self.failed_inputs.clear();
+        self.rollbacks.clear();
+        self.attempts.clear();
     }
 
     /// Forgets attempts at, failures and images of inputs that are no longer wanted, and learns the order of what is.

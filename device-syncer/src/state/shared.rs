@@ -165,11 +165,7 @@ impl Transaction<'_> {
         match again {
             Again::Nothing => return,
             Again::Of(wanted) => self.next.forget_failures(wanted),
-            Again::All => {
-                self.next.failed_inputs.clear();
-                self.next.rollbacks.clear();
-                self.next.attempts.clear();
-            }
+            Again::All => self.next.forget_all_failures(),
         }
         self.state.retries.clear();
         // Somebody may have brought what wasn't here.

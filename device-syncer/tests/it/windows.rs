@@ -60,6 +60,38 @@ fn what_comes_outside_the_windows_waits_for_them_and_what_runs_is_healed_meanwhi
 }
 
 #[test]
+fn what_failed_for_good_inside_the_windows_is_tried_again_inside_them_only() {
+    let world = World::running();
+    world.fake.set("fail-up", "no such option");
+    world.hand.want("greeter", &world.app, "servus");
+    world.hand.publish();
+    world.once().ended(1);
+    assert_eq!(world.states("greeter"), ["hello failed compose-failed"]);
+    windows(&world, &format!("apply: {{deny: {NEVER}}}"));
+    world.once().ended(1);
+    assert_eq!(world.states("greeter"), ["hello failed compose-failed"], "it stays so until somebody wants it tried");
+    let calls = world.fake.calls();
+    let assert_waits = || {
+        world.once().ended(1);
+        assert_eq!(
+            (world.states("greeter"), world.fake.calls()),
+            (vec!["hello pending waiting-window".to_owned()], calls.clone())
+        );
+    };
+    world.syncer(&["retry"]).good();
+    assert_waits();
+    for greeting in ["ciao", "servus"] {
+        world.hand.want("greeter", &world.app, greeting);
+        world.hand.publish();
+        assert_waits();
+    }
+    windows(&world, "apply: {}");
+    world.once().good();
+    assert_eq!(world.greetings(), ["servus"]);
+    world.assert_idle();
+}
+
+#[test]
 fn the_next_windows_are_printed_and_told_with_what_waits_for_them() {
     let world = World::running();
     let said = world.syncer(&["windows"]).good().stdout;

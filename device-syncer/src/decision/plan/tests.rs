@@ -422,6 +422,46 @@ fn what_differs_by_files_of_the_device_alone_is_told_apart_from_what_the_fleet_c
 }
 
 #[test]
+fn what_failed_for_good_is_a_change_like_any_other_when_it_is_tried_again() {
+    let versions = |x: &'static str, y: &'static str| wanted("a", &[("x", x), ("y", y)]);
+    let change = |state: &DeviceState, one: &DesiredDeployment| {
+        update(one, &Actual { device_state: state, observed: BTreeMap::new(), unreachable: &BTreeSet::new() })
+    };
+    let failed = |one: &DesiredDeployment, state: &mut DeviceState| {
+        let input = one.components[1].input.as_ref().unwrap();
+        let failure = Failure::new(ErrorCode::ComposeFailed, "it said no");
+        let bad = FailedInput { input_digest: input.input_digest, failure };
+        state.failed_inputs.insert(input.project.clone(), bad);
+        state.note_ended(one);
+    };
+    let (first, second, third) = (versions("1+f", "1"), versions("1+f", "2"), versions("1+g", "2"));
+    let mut state = applied(&[("a", "x", Some("1+f")), ("a", "y", Some("1"))]);
+    state.note_begun(&first);
+    state.note_begun(&second);
+    state.note_begun(&second);
+    assert_eq!(change(&state, &second), Change::Finish, "a crash may have cut it off");
+    failed(&second, &mut state);
+    assert_eq!(change(&state, &second), Change::Finish, "what stands behind it waits for it, and for nothing else");
+    let of_one = |state: &mut DeviceState| state.forget_failures(&wanted("a", &[("x", "1+f"), ("y", "2")]));
+    let of_all: fn(&mut DeviceState) = DeviceState::forget_all_failures;
+    for again in [of_all, of_one] {
+        let mut state = state.clone();
+        again(&mut state);
+        assert_eq!(change(&state, &second), Change::Apply, "a person or the fleet wants it tried again");
+        state.note_begun(&second);
+        assert_eq!(change(&state, &second), Change::Finish);
+    }
+    state.keep_only(&[versions("1+f", "3")]);
+    assert_eq!(change(&state, &second), Change::Apply, "another one was wanted meanwhile");
+    assert_eq!(change(&state, &third), Change::Renew, "the site itself changed a file since");
+
+    state.note_begun(&third);
+    failed(&third, &mut state);
+    state.forget_all_failures();
+    assert_eq!(change(&state, &third), Change::Renew, "nobody was asked for it before");
+}
+
+#[test]
 fn what_began_goes_on_outside_windows_or_waits_for_them_as_is_said() {
     let deployment = wanted("a", &[("x", "2"), ("y", "2")]);
     let found = [

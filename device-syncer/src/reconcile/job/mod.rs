@@ -447,6 +447,7 @@ impl Transaction<'_> {
         self.next.attempts.remove(&input.project);
         let bad = FailedInput { input_digest: input.input_digest, failure: failure.clone() };
         self.next.failed_inputs.insert(input.project.clone(), bad);
+        self.next.note_ended(wanted);
         let failure = wanted.final_failure(failure);
         self.report.set(input.deployment, &input.component, State::Failed, Some(failure));
     }
