@@ -21,6 +21,7 @@ use uuid::Uuid;
 
 use crate::config::{self, ConfigError, Device, Home, OwnKey, Settings, SshIdentity};
 use crate::decision::conditions::condition;
+use crate::decision::hold::Clocks;
 use crate::decision::windows::{Doubt, Windows};
 use crate::host::account::{self, AccountError};
 use crate::host::certificate;
@@ -32,7 +33,7 @@ use crate::host::verify::key_text;
 use crate::reconcile::accept::is_behind;
 use crate::reconcile::jobs::Bounds;
 use crate::reconcile::pass::Syncer;
-use crate::reconcile::reconciler::{Reconciler, clock_doubt};
+use crate::reconcile::reconciler::{self, Reconciler, clock_doubt};
 use crate::reconcile::reload::Unusable;
 use crate::runtimes::{
     ComposeRuntime, ComposeSettings, DeviceRuntimes, HelmRuntime, HelmSettings, RuntimeError, SandboxSettings,
@@ -452,6 +453,18 @@ pub fn newest_roster(home: &Home) -> Result<Trust, HomeError> {
 /// The id of this device, where the join file can be read.
 pub fn device_id(home: &Home) -> Option<DeviceId> {
     joined(home).ok().map(|join| join.device)
+}
+
+/// The clocks by which holds end here. Where the settings can't be read, nobody vouches for the wall clock, and the boot isn't known.
+pub fn clocks(home: &Home) -> Clocks {
+    let now = Timestamp::now();
+    let is_behind = time_that_is_over(home).is_some_and(|proven| proven > now);
+    let settings = Settings::read(home).ok();
+    let known = settings.and_then(|settings| Some((read_text(&settings.boot_id_file).ok()?, settings)));
+    match known {
+        Some((boot_id, settings)) => reconciler::clocks(&settings, &boot_id, is_behind),
+        None => Clocks { now, is_vouched_for: false, boot: None },
+    }
 }
 
 /// A moment that is known to be over, give or take a day: clocks differ, and no proof is younger.

@@ -10,6 +10,7 @@ use crate::config::{Home, parse_duration};
 use crate::decision::failure::LINE;
 use crate::decision::hold::HoldByPerson;
 use crate::error::CliError;
+use crate::home;
 use crate::state::{hold, loaded};
 
 /// Keeps what runs as it is: nothing is applied, removed or put back until `release`, also over restarts.
@@ -49,13 +50,19 @@ pub(super) struct ReleaseArgs {
 
 pub(super) fn hold(home: &Home, args: &HoldArgs) -> Result<ExitCode, CliError> {
     must_be(home)?;
-    let now = Timestamp::now();
+    let clocks = home::clocks(home);
+    let now = clocks.now;
     let deployment = args.deployment.as_deref().map(name).transpose()?;
     let id = deployment.as_ref().and_then(|name| id_of(home, name));
-    let until = args.lasts.as_deref().map(|text| end(text, now)).transpose()?;
+    let lasts = args.lasts.as_deref().map(|text| end(text, now)).transpose()?;
+    let until = lasts.map(|(until, _)| until);
     let (by, why) = (words("--by", &args.by)?, words("--why", &args.why)?);
     let mut text = "held: what runs goes on, and nothing of it is changed, removed or put back".to_owned();
     text += &until.map_or(".\n".to_owned(), |until| format!(", until {until:.0}.\n"));
+    if until.is_some() && !clocks.is_vouched_for {
+        text += "Nobody vouches for this device's clock: it lasts that long while the device is up, whatever the clock shows, \
+                 and over a restart of the device until `release`.\n";
+    }
     if let Some(name) = deployment.as_ref().filter(|_| id.is_none()) {
         text += &format!("No deployment `{name}` is known here; it is held if it comes.\n");
     }
@@ -65,7 +72,8 @@ pub(super) fn hold(home: &Home, args: &HoldArgs) -> Result<ExitCode, CliError> {
         text += "What is at work there is ended now by the running syncer; half of it may be left, and what is wanted is \
                  applied again after the release.\n";
     }
-    hold::add(home, HoldByPerson { deployment, id, by, why, since: now, until, now: args.now })?;
+    let said = HoldByPerson { deployment, id, by, why, since: now, until, now: args.now };
+    hold::add(home, said, lasts.map(|(_, seconds)| seconds), &clocks)?;
     print(&text)?;
     Ok(ExitCode::SUCCESS)
 }
@@ -73,7 +81,7 @@ pub(super) fn hold(home: &Home, args: &HoldArgs) -> Result<ExitCode, CliError> {
 pub(super) fn release(home: &Home, args: &ReleaseArgs) -> Result<ExitCode, CliError> {
     must_be(home)?;
     let deployment = args.deployment.as_deref().map(name).transpose()?;
-    hold::release(home, deployment.as_ref(), Timestamp::now())?;
+    hold::release(home, deployment.as_ref(), &home::clocks(home))?;
     print("released; the next pass goes on (`device-syncer once`, or the running one)\n")?;
     Ok(ExitCode::SUCCESS)
 }
@@ -93,9 +101,12 @@ pub(super) fn words(option: &str, text: &str) -> Result<String, CliError> {
     }
 }
 
-fn end(text: &str, now: Timestamp) -> Result<Timestamp, CliError> {
+/// When that is over, and in how many seconds.
+fn end(text: &str, now: Timestamp) -> Result<(Timestamp, u64), CliError> {
     let duration = parse_duration(text).and_then(|duration| SignedDuration::try_from(duration).ok());
-    let end = duration.filter(|duration| duration.is_positive()).and_then(|duration| now.checked_add(duration).ok());
+    let end = duration
+        .filter(|duration| duration.is_positive())
+        .and_then(|duration| Some((now.checked_add(duration).ok()?, u64::try_from(duration.as_secs()).ok()?)));
     end.ok_or_else(|| CliError::Input(format!("`--for {text}` is no duration such as 30m, 8h or 48h")))
 }
 

@@ -4,7 +4,6 @@ use std::io::{self, BufRead, IsTerminal, Write};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use jiff::Timestamp;
 use repo_git::durable;
 use repo_model::{error_chain, text};
 
@@ -105,7 +104,7 @@ fn ask() -> Result<(), CliError> {
 /// be said again.
 fn remove(home: &Home, parts: &[Part]) -> Result<(), CliError> {
     let file = Settings::read(home).ok().and_then(|settings| settings.gates.hold);
-    if let Some(hold) = Holds::default().read(home, file.as_deref(), Timestamp::now()).first() {
+    if let Some(hold) = Holds::default().read(home, file.as_deref(), &home::clocks(home)).first() {
         return Err(CliError::Input(format!("nothing is removed while it is held {}", hold.message())));
     }
     let runtimes = home::runtimes_of(home)?;

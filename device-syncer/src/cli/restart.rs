@@ -12,7 +12,7 @@ use crate::config::{Home, Settings};
 use crate::decision::device_state::DeviceState;
 use crate::decision::hold::Hold;
 use crate::error::CliError;
-use crate::home::HomeError;
+use crate::home::{self, HomeError};
 use crate::state::hold::Holds;
 use crate::state::{loaded, restart_requests};
 
@@ -43,7 +43,7 @@ pub(super) fn run(home: &Home, args: &Args) -> Result<ExitCode, CliError> {
         return Err(CliError::Input(format!("`{name}` can't be restarted: {text}")));
     }
     let file = Settings::read(home).map_err(HomeError::from)?.gates.hold;
-    if let Some(hold) = held(Holds::default().read(home, file.as_deref(), now), id, name) {
+    if let Some(hold) = held(Holds::default().read(home, file.as_deref(), &home::clocks(home)), id, name) {
         let text =
             format!("`{name}` isn't restarted while it is held ({}): `device-syncer release` first", hold.message());
         return Err(CliError::Input(text));

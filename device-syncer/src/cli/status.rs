@@ -62,7 +62,7 @@ pub(super) fn read(home: &Home) -> (show::StatusOut, Option<String>) {
     let settings = Settings::read(home).ok();
     let status = status.with_fleet(from_fleet(settings.as_ref(), desired.as_ref()));
     let file = settings.and_then(|settings| settings.gates.hold);
-    let status = status.with_holds(Holds::default().read(home, file.as_deref(), Timestamp::now()));
+    let status = status.with_holds(Holds::default().read(home, file.as_deref(), &home::clocks(home)));
     (status, observation.err())
 }
 

@@ -42,6 +42,29 @@ pub struct HoldByPerson {
     pub now: bool,
 }
 
+/// When a hold ends by a clock that nobody can set: by how long the device has been up.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Timer {
+    /// The boot during which it was said.
+    pub boot_id: String,
+    /// So many seconds after that boot.
+    pub ends: u64,
+    /// Whether somebody vouched for the wall clock then: else that doesn't end it after a reboot either.
+    pub is_vouched_for: bool,
+}
+
+/// The clocks of a device at one moment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Clocks {
+    /// What the wall clock shows.
+    pub now: Timestamp,
+    /// Whether somebody vouches for that.
+    pub is_vouched_for: bool,
+    /// This boot, and the seconds since it; `None` where that isn't known.
+    pub boot: Option<(String, u64)>,
+}
+
 fn is_false(flag: &bool) -> bool {
     !flag
 }
@@ -82,9 +105,15 @@ impl HoldByPerson {
         name == Some(held) || (self.id.is_some() && self.id == id)
     }
 
-    /// Whether it has ended by itself.
-    pub fn has_ended(&self, now: Timestamp) -> bool {
-        self.until.is_some_and(|until| until <= now)
+    /// Whether it has ended by itself: during the boot in which it was said after the time that was said, whatever is done to
+    /// the wall clock; after that when the wall clock says so and somebody vouches for it, then and now.
+    pub fn has_ended(&self, timer: Option<&Timer>, clocks: &Clocks) -> bool {
+        let Some(until) = self.until else { return false };
+        match (timer, &clocks.boot) {
+            (Some(timer), Some((boot_id, at))) if timer.boot_id == *boot_id => timer.ends <= *at,
+            (Some(timer), _) if !timer.is_vouched_for => false,
+            _ => clocks.is_vouched_for && until <= clocks.now,
+        }
     }
 }
 
@@ -147,7 +176,37 @@ mod tests {
         let until: Timestamp = "2026-11-23T23:00:00Z".parse().unwrap();
         let hold = HoldByPerson { until: Some(until), ..by_person("a", "b") };
         let second = jiff::SignedDuration::from_secs(1);
-        assert!(!hold.has_ended(until - second) && hold.has_ended(until) && hold.has_ended(until + second));
-        assert!(!by_person("a", "b").has_ended(Timestamp::MAX));
+        let at = |now| Clocks { now, is_vouched_for: true, boot: None };
+        let has_ended = |now| hold.has_ended(None, &at(now));
+        assert!(!has_ended(until - second) && has_ended(until) && has_ended(until + second));
+        assert!(!by_person("a", "b").has_ended(None, &at(Timestamp::MAX)));
+        assert!(!hold.has_ended(None, &Clocks { is_vouched_for: false, ..at(Timestamp::MAX) }));
+    }
+
+    #[test]
+    fn a_hold_lasts_as_long_as_was_said_whatever_becomes_of_the_wall_clock() {
+        let until: Timestamp = "1970-01-01T09:00:00Z".parse().unwrap();
+        let hold = HoldByPerson { until: Some(until), ..by_person("a", "b") };
+        let timer = |is_vouched_for| Timer { boot_id: "first".to_owned(), ends: 30_000, is_vouched_for };
+        let (early, late): (Timestamp, Timestamp) = (Timestamp::UNIX_EPOCH, "2026-11-23T15:00:00Z".parse().unwrap());
+        for (was_vouched_for, now, is_vouched_for, boot, expected) in [
+            (false, late, true, Some(("first", 29_999)), false),
+            (true, late, true, Some(("first", 29_999)), false),
+            (false, early, false, Some(("first", 30_000)), true),
+            (true, early, true, Some(("first", 30_000)), true),
+            (false, late, true, Some(("second", 40_000)), false),
+            (true, late, true, Some(("second", 1)), true),
+            (true, late, false, Some(("second", 40_000)), false),
+            (true, early, true, Some(("second", 40_000)), false),
+            (true, late, true, None, true),
+        ] {
+            let boot = boot.map(|(id, at)| (id.to_owned(), at));
+            let clocks = Clocks { now, is_vouched_for, boot };
+            assert_eq!(
+                hold.has_ended(Some(&timer(was_vouched_for)), &clocks),
+                expected,
+                "{was_vouched_for} {clocks:?}"
+            );
+        }
     }
 }

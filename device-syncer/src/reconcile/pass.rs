@@ -28,14 +28,14 @@ use crate::decision::{backoff, conditions};
 use crate::host::client::HostClient;
 use crate::host::connection::{Current, HostClock};
 use crate::host::refs::{Ask, StatusTip};
-use crate::reconcile::accept::{Acceptance, Found, Heard};
+use crate::reconcile::accept::{Acceptance, Found, Heard, is_behind};
 use crate::reconcile::answers::Answers;
 use crate::reconcile::at_rest::Rest;
 use crate::reconcile::encrypted;
 use crate::reconcile::host_side::{CloneInUse, HostSide, Seen};
 use crate::reconcile::outcome::{HostAnswer, LocalOutcome, PassOutcome};
 use crate::reconcile::pass_error::PassError;
-use crate::reconcile::reconciler::Reconciler;
+use crate::reconcile::reconciler::{Reconciler, clocks};
 use crate::reconcile::talk::silent_for;
 use crate::state::accepted::{self, LastRead};
 use crate::state::answers;
@@ -312,7 +312,8 @@ impl DeviceSide {
         is_waited_for: bool,
     ) -> Result<(LocalOutcome, Option<Seen>), PassError> {
         // Before anything is asked that may be slow to answer.
-        self.reconciler.jobs.end_now(&hold::now(&self.device.home, Timestamp::now()));
+        let clocks = clocks(&self.device.settings, &self.device.boot_id, is_behind(&self.floor));
+        self.reconciler.jobs.end_now(&hold::now(&self.device.home, &clocks));
         let requests = Requests::read(&self.device.home);
         if let Some(retry) = &requests.retry {
             self.try_again(retry)?;

@@ -24,6 +24,7 @@ use crate::decision::desired::{DeviceValues, resolve};
 use crate::decision::drift;
 use crate::decision::fetched::AllFetched;
 use crate::decision::gates::{Gates, RemovalLimit};
+use crate::decision::hold::Clocks;
 use crate::decision::hook::HookEnd;
 use crate::decision::kept::Kept;
 use crate::decision::observation::Observation;
@@ -333,7 +334,8 @@ pub(super) fn gates(
     clock_is_behind: bool,
 ) -> Gates {
     let (site, now) = (&device.settings.gates, Timestamp::now());
-    let holds = holds.read(&device.home, site.hold.as_deref(), now);
+    let clocks = clocks(&device.settings, &device.boot_id, clock_is_behind);
+    let holds = holds.read(&device.home, site.hold.as_deref(), &clocks);
     let spread = Spread::of(&device.join.device);
     let windows = AllWindows::new(site.windows.clone(), desired, known_zone);
     let clock = clock_doubt(&device.settings, clock_is_behind);
@@ -361,6 +363,13 @@ fn known_fetched(state: &Shared, all: &[DesiredDeployment]) -> AllFetched {
 /// Why no window is kept by this device's clock, if it is so.
 pub fn clock_doubt(settings: &Settings, is_behind: bool) -> Option<Doubt> {
     Doubt::of_clock(is_behind, settings.trusts_clock || kernel_clock::is_synchronised())
+}
+
+/// The clocks by which holds end.
+pub fn clocks(settings: &Settings, boot_id: &str, clock_is_behind: bool) -> Clocks {
+    let boot = kernel_clock::since_boot().map(|at| (boot_id.to_owned(), at));
+    let is_vouched_for = clock_doubt(settings, clock_is_behind).is_none();
+    Clocks { now: Timestamp::now(), is_vouched_for, boot }
 }
 
 /// For whose changes this device asks a person, as site and fleet want it, and what persons said. The names under which deployments

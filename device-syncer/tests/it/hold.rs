@@ -9,6 +9,7 @@ use repo_testkit::terminate;
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use serde_json::Value;
 
+use crate::clocks::once_at;
 use crate::world::{World, command, finish, until};
 
 const SAID: [&str; 4] = ["--by", "j.doe", "--why", "line 2 is being set up"];
@@ -23,6 +24,29 @@ fn assert_left_alone(world: &World) {
     world.once().ended(1);
     assert_eq!((world.fake.calls(), world.containers()), before);
     world.assert_quiet();
+}
+
+#[test]
+fn a_hold_lasts_as_long_as_was_said_though_somebody_sets_the_clock() {
+    let world = World::running();
+    world.settings("clock: {rtc: true}\n");
+    let said = hold(&world, &["--for", "8h"]);
+    assert!(said.contains(", until 2") && !said.contains("Nobody vouches"), "{said}");
+    world.hand.want("greeter", &world.app, "servus");
+    world.hand.publish();
+    for time in ["+20 hours", "-20 hours"] {
+        once_at(&world, time).ended(1);
+        assert_eq!(
+            (world.greetings(), world.states("greeter")),
+            (vec!["hello".into()], vec!["hello pending held".into()])
+        );
+    }
+    // It was said during a boot whose clock somebody vouched for.
+    world.reboot("second boot");
+    once_at(&world, "-20 hours").ended(1);
+    assert_eq!(world.greetings(), ["hello"]);
+    once_at(&world, "+20 hours");
+    assert_eq!(world.greetings(), ["servus"]);
 }
 
 #[test]
