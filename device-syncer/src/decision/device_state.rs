@@ -23,7 +23,9 @@ use crate::decision::ask::Asked;
 use crate::decision::component::Component;
 use crate::decision::deployment::DesiredDeployment;
 use crate::decision::failure::Failure;
+use crate::decision::hold::Clocks;
 use crate::decision::observation::Observed;
+use crate::decision::removed::Removed;
 use crate::decision::restart::Restarts;
 use crate::decision::sets::{GoodSet, Rollback};
 
@@ -42,6 +44,7 @@ const ROLLBACKS: &str = "rollbacks.json";
 const WHOLE: &str = "whole.json";
 const RESTARTS: &str = "restarts.json";
 const FROM_FLEET: &str = "from-fleet.json";
+const REMOVED: &str = "removed.json";
 const WAITING: &str = "waiting.json";
 const DAMAGED: &str = "damaged.json";
 
@@ -70,6 +73,8 @@ pub struct DeviceState {
     pub whole: BTreeMap<String, String>,
     /// The restarts that began, by project; absent where none ever did.
     pub restarts: BTreeMap<String, Restarts>,
+    /// What went of late and nobody had seen before, where the site limits that.
+    pub removed: BTreeMap<DeploymentId, Removed>,
     /// What the fleet asked for last; `None` before the first state.
     pub asked: Option<Asked>,
     /// What counted last of what the fleet says of the site's policy: what was denied before may be allowed when it changes.
@@ -626,6 +631,21 @@ impl DeviceState {
         self.attempts.clear();
     }
 
+    /// The deployments whose removal counts still.
+    pub fn recently_removed(&self, clocks: &Clocks) -> BTreeSet<DeploymentId> {
+        self.removed.iter().filter(|(_, removed)| removed.counts(clocks)).map(|(id, _)| *id).into_set()
+    }
+
+    /// Notes what goes and nobody has seen, and forgets what counts no more.
+    pub fn note_removed(&mut self, unseen: &BTreeSet<DeploymentId>, clocks: &Clocks) {
+        self.removed.retain(|_, removed| removed.counts(clocks));
+        for id in unseen {
+            if !self.removed.get(id).is_some_and(|known| known.is_new(clocks)) {
+                self.removed.insert(*id, Removed::at(clocks));
+            }
+        }
+    }
+
     /// Forgets attempts at, failures and images of inputs that are no longer wanted, and learns the order of what is.
     pub fn keep_only(&mut self, wanted: &[DesiredDeployment]) {
         for wanted in wanted {
@@ -675,6 +695,9 @@ impl DeviceState {
         if !self.from_fleet.is_empty() {
             tree.insert(FROM_FLEET.to_owned(), json::to_bytes(&self.from_fleet));
         }
+        if !self.removed.is_empty() {
+            tree.insert(REMOVED.to_owned(), json::to_bytes(&self.removed));
+        }
         if let Some(asked) = &self.asked {
             tree.insert(ASKED.to_owned(), json::to_bytes(asked));
         }
@@ -707,6 +730,7 @@ impl DeviceState {
             whole: read(tree, WHOLE)?.unwrap_or_default(),
             restarts: read(tree, RESTARTS)?.unwrap_or_default(),
             asked: read(tree, ASKED)?,
+            removed: read(tree, REMOVED)?.unwrap_or_default(),
             from_fleet: read(tree, FROM_FLEET)?.unwrap_or_default(),
             waiting: read(tree, WAITING)?,
             damaged: read(tree, DAMAGED)?,

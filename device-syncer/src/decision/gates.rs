@@ -177,6 +177,8 @@ pub struct RemovalLimit {
     pub share: u8,
     /// The deployments that a person let go beyond that (`approved-removals.json`).
     pub approved: BTreeSet<DeploymentId>,
+    /// Those that went within 24 hours, and that nobody had seen before.
+    pub recent: BTreeSet<DeploymentId>,
 }
 
 /// Why the removal of a deployment waits, behind how many would go.
@@ -232,21 +234,24 @@ impl Gates {
         if is_missing && self.fetches_ahead(of) { self.closed(Change::Fetch, of) } else { None }
     }
 
-    /// The same, where these of `all` deployments would go. Persons approve them together at the device, or the change of
-    /// each of them, from elsewhere too.
+    /// Whether persons let this deployment go: with others at the device, or its own change, from elsewhere too.
+    pub(super) fn lets_go(&self, id: DeploymentId, changes: &BTreeMap<DeploymentId, ChangeSet>) -> bool {
+        let said = || self.approvals.as_ref()?.said(changes.get(&id)?).ok()?;
+        let is_approved = self.removals.as_ref().is_some_and(|limit| limit.approved.contains(&id));
+        is_approved || said().is_some_and(|said| said.review() == Review::Approved)
+    }
+
+    /// The same, where these would go of `all` deployments that are here, or were until lately. What went lately counts with them.
     pub(super) fn with_going(
         &self,
         going: BTreeSet<DeploymentId>,
         all: usize,
         changes: &BTreeMap<DeploymentId, ChangeSet>,
     ) -> Self {
-        let said = |id: &DeploymentId| self.approvals.as_ref()?.said(changes.get(id)?).ok()?;
         let is_over = self.removals.as_ref().is_some_and(|limit| {
-            let is_approved = |id: &DeploymentId| {
-                limit.approved.contains(id) || said(id).is_some_and(|said| said.review() == Review::Approved)
-            };
-            let is_many = going.len() > FEW && going.len() * 100 > all * usize::from(limit.share);
-            is_many && !going.iter().all(is_approved)
+            let count = going.union(&limit.recent).count();
+            let is_many = count > FEW && count * 100 > all * usize::from(limit.share);
+            is_many && !going.iter().all(|id| self.lets_go(*id, changes))
         });
         Self { too_many: if is_over { going } else { BTreeSet::new() }, ..self.clone() }
     }
@@ -324,7 +329,9 @@ impl Gates {
             }
             Gate::Removals => of.deployment.filter(|id| self.too_many.contains(id)).map(|_| {
                 let count = self.too_many.len();
-                format!("{count} {TOO_MANY}: `device-syncer approve --removals` lets them")
+                let went = self.removals.iter().flat_map(|limit| limit.recent.difference(&self.too_many)).count();
+                let went = if went > 0 { format!(", and {went} went within 24 hours") } else { String::new() };
+                format!("{count} {TOO_MANY}{went}: `device-syncer approve --removals` lets them")
             }),
             Gate::Approval => self.approvals.as_ref()?.why_closed(of.name, of.change?),
             Gate::Hook => self.hook.as_ref()?.why_closed(of.deployment?, of.change?.digest()),
@@ -498,7 +505,7 @@ mod tests {
     fn more_than_the_share_and_more_than_two_wait_for_a_person_who_approved_all_of_them() {
         let going = |names: &[&str]| names.iter().map(|name| id(name)).collect::<BTreeSet<_>>();
         let waits = |share: Option<u8>, approved: &[&str], names: &[&str], all: usize| {
-            let limit = share.map(|share| RemovalLimit { share, approved: going(approved) });
+            let limit = share.map(|share| RemovalLimit { share, approved: going(approved), ..RemovalLimit::default() });
             let gates = Gates { removals: limit, ..Gates::default() }.with_going(going(names), all, &BTreeMap::new());
             assert_eq!(gates.closed(Change::Apply, nobody()), None);
             gates.closed(Change::Remove, nobody()).map(|failure| failure.code)
@@ -519,6 +526,24 @@ mod tests {
         let gates = Gates { removals: Some(RemovalLimit::default()), ..Gates::default() };
         let gates = gates.with_going(going(&["a", "b", "c"]), 3, &BTreeMap::new());
         assert_eq!(gates.closed(Change::Remove, other), None, "a part of what stays, and what is nobody's");
+    }
+
+    #[test]
+    fn what_went_within_a_day_counts_with_what_would_go() {
+        let ids = |names: &[&str]| names.iter().map(|name| id(name)).collect::<BTreeSet<_>>();
+        let waits = |share, recent: &[&str], approved: &[&str], names: &[&str], all| {
+            let limit = RemovalLimit { share, approved: ids(approved), recent: ids(recent) };
+            let gates = Gates { removals: Some(limit), ..Gates::default() };
+            gates.with_going(ids(names), all, &BTreeMap::new()).closed(Change::Remove, nobody()).map(|why| why.message)
+        };
+        let two =
+            "1 deployments would go at once, and 2 went within 24 hours: `device-syncer approve --removals` lets them";
+        assert_eq!(waits(0, &["x", "y"], &[], &["a"], 300).as_deref(), Some(two));
+        assert_eq!(waits(50, &["x", "y"], &[], &["a"], 6), None, "half of them is let go");
+        assert!(waits(50, &["x", "y"], &[], &["a", "b"], 6).is_some());
+        assert_eq!(waits(0, &["a", "b"], &[], &["a", "b"], 4), None, "they are on their way");
+        assert_eq!(waits(0, &["x", "y"], &["a"], &["a"], 4), None, "a person has seen it");
+        assert_eq!(waits(0, &["x", "y"], &[], &[], 4), None);
     }
 
     #[test]

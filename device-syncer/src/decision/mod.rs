@@ -51,6 +51,8 @@ pub mod observation;
 pub mod pattern;
 /// Desired against actual, as data.
 pub mod plan;
+/// What went of late.
+pub mod removed;
 pub mod restart;
 pub mod restarting;
 /// What stands in the plan where a set failed.

@@ -30,6 +30,9 @@ pub struct Plan {
     /// What each deployment's change comes to, of those that are wanted, and of those that go.
     #[serde(skip)]
     pub changes: BTreeMap<DeploymentId, ChangeSet>,
+    /// The deployments that go as a whole though no person has seen it, where the site limits that.
+    #[serde(skip)]
+    pub unseen: BTreeSet<DeploymentId>,
     /// What the site's hook has to allow, and nothing else holds back.
     #[serde(skip)]
     pub asks: BTreeMap<DeploymentId, HookChange>,
@@ -212,7 +215,9 @@ impl Plan {
             plan.deployments.push(planned);
         }
         plan.changes = changes;
-        let gates = gates.with_going(going(&removals, wanted), actual.deployments(), &plan.changes);
+        let (going, limit) = (going(&removals, wanted), gates.removals.as_ref());
+        let recent = limit.map(|limit| &limit.recent);
+        let gates = gates.with_going(going.clone(), actual.deployments(recent), &plan.changes);
         for removal in removals {
             let (why, asks) = stays(&removal, wanted, &plan.changes, unreachable, &gates);
             if let Some(id) = removal.deployment.filter(|_| asks) {
@@ -222,6 +227,11 @@ impl Plan {
                 Some(why) => plan.held.push(HeldRemoval { removal, why }),
                 None => plan.removals.push(removal),
             }
+        }
+        if limit.is_some() {
+            let goes = plan.removals.iter().filter_map(|removal| removal.deployment);
+            let unseen = goes.filter(|id| going.contains(id) && !gates.lets_go(*id, &plan.changes));
+            plan.unseen = unseen.into_set();
         }
         plan
     }
@@ -282,10 +292,11 @@ struct Actual<'a> {
 }
 
 impl Actual<'_> {
-    /// How many deployments are here, as far as that is known.
-    fn deployments(&self) -> usize {
+    /// How many deployments are here, as far as that is known, or were until lately.
+    fn deployments(&self, recent: Option<&BTreeSet<DeploymentId>>) -> usize {
         let seen = self.observed.values().filter_map(|found| found.deployment);
-        self.device_state.deployments.keys().copied().chain(seen).into_set().len()
+        let all = self.device_state.deployments.keys().copied().chain(seen);
+        all.chain(recent.into_iter().flatten().copied()).into_set().len()
     }
 
     /// What there is under a component's name and type.

@@ -188,7 +188,13 @@ impl Basis<'_> {
         conditions.extend(conditions::unreachable(&observation, &[]));
         conditions.extend(conditions::violations(&observation));
         self.device_state.note_whole(&observation, &device.boot_id, |_| false);
-        let mut gates = gates(&mut Holds::default(), device, desired, self.waiting.is_some(), self.clock_is_behind);
+        let mut gates = gates(
+            &mut Holds::default(),
+            device,
+            (&self.device_state, desired),
+            self.waiting.is_some(),
+            self.clock_is_behind,
+        );
         gates.know(|| self.device_state.names());
         let report = Report::read(&self.device_state.status);
         let fetched =

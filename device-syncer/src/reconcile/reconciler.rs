@@ -21,6 +21,7 @@ use crate::decision::closed::{closed, fetched_before};
 use crate::decision::conditions::{self, condition};
 use crate::decision::deployment::DesiredDeployment;
 use crate::decision::desired::{DeviceValues, resolve};
+use crate::decision::device_state::DeviceState;
 use crate::decision::drift;
 use crate::decision::fetched::AllFetched;
 use crate::decision::gates::{Gates, RemovalLimit};
@@ -125,8 +126,13 @@ impl Reconciler {
         let reported = capabilities.as_ref().or(pass.next.status.get(CAPABILITIES));
         let mut wanted = pass.desired.as_deref().map(|desired| self.resolve(device, desired, reported));
         let hook = self.hooks.view();
-        self.gates =
-            gates(&mut self.holds, device, pass.desired.as_deref(), pass.next.waiting.is_some(), pass.clock_is_behind);
+        self.gates = gates(
+            &mut self.holds,
+            device,
+            (&pass.next, pass.desired.as_deref()),
+            pass.next.waiting.is_some(),
+            pass.clock_is_behind,
+        );
         self.gates.hook.clone_from(&hook.gate);
         self.gates.fetched = known_fetched(state, wanted.as_deref().unwrap_or_default());
         let down = wanted.iter().flatten().map(|one| one.id).filter(|id| self.gates.is_down(Some(*id)));
@@ -184,6 +190,8 @@ impl Reconciler {
         };
         let unreachable = observation.unreachable_types();
         let plan = Plan::make(wanted.as_deref(), &change.next, &observation.found, &unreachable, &self.gates);
+        // Before anything of it goes.
+        change.next.note_removed(&plan.unseen, &clocks(&device.settings, &device.boot_id, pass.clock_is_behind));
         let keys = &device.settings.gates.keys;
         let seen =
             if keys.is_empty() { None } else { site::read(&device.home).ok().and_then(|known| known.seen(keys)) };
@@ -329,19 +337,21 @@ fn blame(state: &Shared) -> Result<(), StoreError> {
 pub(super) fn gates(
     holds: &mut Holds,
     device: &Device,
-    desired: Option<&Desired>,
+    (device_state, desired): (&DeviceState, Option<&Desired>),
     is_unlisted: bool,
     clock_is_behind: bool,
 ) -> Gates {
     let (site, now) = (&device.settings.gates, Timestamp::now());
     let clocks = clocks(&device.settings, &device.boot_id, clock_is_behind);
+    let recent = device_state.recently_removed(&clocks);
     let holds = holds.read(&device.home, site.hold.as_deref(), &clocks);
     let spread = Spread::of(&device.join.device);
     let windows = AllWindows::new(site.windows.clone(), desired, known_zone);
     let clock = clock_doubt(&device.settings, clock_is_behind);
     let openings = windows.of_device().at(now, clock.as_ref(), spread);
     let own_openings = windows.of_deployments().map(|(id, own)| (id, own.at(now, clock.as_ref(), spread))).into_map();
-    let removals = site.removals.map(|share| RemovalLimit { share, approved: approved_removals::read(&device.home) });
+    let removals =
+        site.removals.map(|share| RemovalLimit { share, approved: approved_removals::read(&device.home), recent });
     let approvals = approvals_of(device, desired, now, clock_is_behind);
     let (is_suspended, drift) = (is_suspended(desired), site.drift);
     let refuses_restarts = !device.settings.remote.restart;

@@ -1,5 +1,6 @@
 //! The site's limit on removals: what goes beyond it waits for a person who has seen it.
 
+use crate::clocks::once_at;
 use crate::world::World;
 
 #[test]
@@ -64,6 +65,49 @@ fn more_removals_than_the_site_lets_go_wait_for_a_person_who_saw_them() {
     world.hand.publish();
     world.once().ended(1);
     assert_eq!(world.states("other"), ["hello removing waiting-approval"]);
+}
+
+#[test]
+fn few_at_a_time_are_many_within_a_day_and_wait_for_a_person() {
+    let world = World::running();
+    for name in ["other", "third", "fourth"] {
+        world.hand.want(name, &world.app, "hello");
+    }
+    world.hand.publish();
+    world.settings("gates: {removals: 50%}\n");
+    world.once().good();
+    for name in ["greeter", "other"] {
+        world.hand.drop(name);
+        world.hand.publish();
+        world.once().good();
+    }
+    assert_eq!(world.containers().len(), 2);
+    world.hand.drop("third");
+    world.hand.publish();
+    // A clone that is started anew, or a clock that is set, forgets nothing of it.
+    for time in ["+2 days", "-2 days"] {
+        once_at(&world, time).ended(1);
+        assert_eq!(world.states("third"), ["hello removing waiting-approval"]);
+    }
+    world.once().ended(1);
+    let message = world.message("third");
+    let words =
+        "1 deployments would go at once, and 2 went within 24 hours: `device-syncer approve --removals` lets them";
+    assert_eq!(message, words);
+    let plan = world.syncer(&["plan"]).ended(1).stdout;
+    assert!(plan.contains("waiting-approval: 1 deployments would go"), "{plan}");
+    assert_eq!(world.containers().len(), 2);
+    world.assert_quiet();
+    let said = world.syncer(&["approve", "--removals"]).good().stdout;
+    let seen = said.split("--change ").nth(1).unwrap().split(' ').next().unwrap();
+    world.syncer(&["approve", "--removals", "--change", seen, "--by", "j.doe", "--why", "given up"]).good();
+    world.once().good();
+    assert_eq!(world.containers().len(), 1);
+    // What a person saw counts for nothing more, and what went before does still.
+    world.hand.drop("fourth");
+    world.hand.publish();
+    world.once().ended(1);
+    assert_eq!(world.message("fourth"), words);
 }
 
 #[test]
