@@ -10,6 +10,8 @@ mod announce;
 pub mod answers;
 /// Whether a pass or turn need only look.
 mod at_rest;
+/// What of sets that failed runs only once and has begun.
+mod begun;
 /// Which work of a plan may begin now.
 mod choose;
 /// Values that stay on the device.

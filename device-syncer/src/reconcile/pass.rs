@@ -144,6 +144,7 @@ impl Syncer {
     /// Makes passes until nothing is at work and nothing more can begin. Nothing is tried twice.
     pub fn converge(&mut self) -> Result<PassOutcome, PassError> {
         self.here.reconciler.jobs.try_each_once();
+        self.here.reconciler.begun.wait_for_all();
         let mut ask = Ask::Host;
         loop {
             let outcome = self.pass(ask)?;
@@ -194,6 +195,7 @@ impl DeviceSide {
         let ended = self.reconciler.jobs.end();
         self.answers.join();
         self.reconciler.observer.end(&self.reconciler.runtimes);
+        self.reconciler.begun.end();
         ended?;
         // It may be switched off now.
         let mut change = self.state.begin();
@@ -464,7 +466,8 @@ impl DeviceSide {
         let mended = self.is_mended_later.then_some(MEND);
         let behind = self.reconciler.observer.is_behind().then_some(Duration::ZERO);
         let (opens, old) = (self.reconciler.gate_opens(), self.reconciler.jobs.until_old(began));
-        let again = [state.retries.next(began), state.restores.next(began), opens, old, mended, behind];
+        let begun = self.reconciler.begun.due(Instant::now());
+        let again = [state.retries.next(began), state.restores.next(began), opens, old, mended, behind, begun];
         again.into_iter().flatten().min()
     }
 

@@ -34,6 +34,7 @@ use crate::decision::restarting::{self, RequestOver};
 use crate::decision::status::{Report, Reported};
 use crate::decision::windows::{AllWindows, Doubt};
 use crate::reconcile::accept::PassInput;
+use crate::reconcile::begun::Begun;
 use crate::reconcile::choose::choose;
 use crate::reconcile::hooks::{HookView, Hooks};
 use crate::reconcile::jobs::{AtWork, Bounds, Jobs};
@@ -60,6 +61,8 @@ pub struct Reconciler {
     pub(super) hooks: Hooks,
     /// What asks the runtimes.
     pub(super) observer: Observer,
+    /// What asks them of sets that failed.
+    pub(super) begun: Begun,
     /// What this device has and can run.
     probe: Probe,
     /// Whether it was found out what the device went down with before this boot.
@@ -77,7 +80,8 @@ impl Reconciler {
         let (probe, holds, gates) = (Probe::default(), Holds::default(), Gates::default());
         let (runtimes, jobs, hooks) = (Arc::new(runtimes), Jobs::new(bounds), Hooks::default());
         let observer = Observer::default();
-        Self { runtimes, jobs, hooks, observer, probe, is_blamed: false, is_pruned: false, holds, gates }
+        let begun = Begun::new(observer.answered());
+        Self { runtimes, jobs, hooks, observer, begun, probe, is_blamed: false, is_pruned: false, holds, gates }
     }
 
     /// The same, with what the site has asked before a change.
@@ -189,7 +193,8 @@ impl Reconciler {
             None => Vec::new(),
         };
         let unreachable = observation.unreachable_types();
-        let plan = Plan::make(wanted.as_deref(), &change.next, &observation.found, &unreachable, &self.gates);
+        let mut plan = Plan::make(wanted.as_deref(), &change.next, &observation.found, &unreachable, &self.gates);
+        self.explain_unknown(&mut plan);
         // Before anything of it goes.
         change.next.note_removed(&plan.unseen, &clocks(&device.settings, &device.boot_id, pass.clock_is_behind));
         let keys = &device.settings.gates.keys;

@@ -1,7 +1,8 @@
 //! Which sets ran well for long enough, and which failed, of deployments whose last good set is put back.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use repo_model::desired::Desired;
 use repo_model::envelope::OnFailure;
@@ -13,7 +14,9 @@ use crate::decision::deployment::DesiredDeployment;
 use crate::decision::device_state::DeviceState;
 use crate::decision::failure::{Failure, shown};
 use crate::decision::observation::Observation;
+use crate::decision::plan::{Action, Plan};
 use crate::decision::rollback::{SetHealth, UNHEALTHY};
+use crate::reconcile::begun::Answer;
 use crate::reconcile::reconciler::Reconciler;
 use crate::runtimes::DeviceRuntimes;
 use crate::state::shared::{Shared, State, Transaction};
@@ -31,17 +34,37 @@ pub(super) struct FailedSet {
 }
 
 impl Reconciler {
-    /// The sets that failed since the pass before. The runtimes are asked here, where nothing is locked.
+    /// The sets that failed and of which it can be decided now what is done instead. The runtimes are asked here, where nothing is
+    /// locked.
     pub(super) fn failed_sets(
-        &self,
+        &mut self,
         state: &Shared,
         wanted: &[DesiredDeployment],
         observation: &Observation,
     ) -> BTreeMap<DeploymentId, FailedSet> {
         let failed = failed(&mut state.lock(), wanted, observation);
-        let failed =
-            failed.into_iter().map(|(one, why)| (one.id, FailedSet { why, against: against(one, &self.runtimes) }));
-        failed.into_map()
+        let is_asked = |one: &DesiredDeployment| one.on_failure != OnFailure::LastGoodAnyway;
+        let asked: Vec<_> = failed.iter().map(|(one, _)| *one).filter(|one| is_asked(one)).collect();
+        let runtimes = Arc::clone(&self.runtimes);
+        let known = self.begun.ask(&asked, move |one| begun_once(one, &runtimes), Instant::now());
+        let decided = failed.into_iter().filter_map(|(one, why)| {
+            let against = if is_asked(one) { against(known.get(&one.id)?) } else { None };
+            Some((one.id, FailedSet { why, against }))
+        });
+        decided.into_map()
+    }
+
+    /// Says of what failed that it isn't known yet whether something is put back instead.
+    pub(super) fn explain_unknown(&self, plan: &mut Plan) {
+        for (id, why) in self.begun.unknown() {
+            let parts = plan.deployments.iter_mut().filter(|one| one.id == id).flat_map(|one| &mut one.components);
+            for part in parts {
+                if let Action::Fail(failure) = &mut part.action {
+                    failure.message += "; whether what ran before is put back isn't known yet: ";
+                    failure.message += why;
+                }
+            }
+        }
     }
 
     /// Puts the last good sets into the place of those that failed.
@@ -93,19 +116,23 @@ fn why(
     (unhealthy_for >= UNHEALTHY.min(one.stabilise)).then(|| Failure::new(ErrorCode::HealthTimeout, shown(&text())))
 }
 
-/// What speaks against putting back what was good: something that runs once, and may have changed the application's data.
-fn against(one: &DesiredDeployment, runtimes: &DeviceRuntimes) -> Option<String> {
-    if one.on_failure == OnFailure::LastGoodAnyway {
-        return None;
-    }
-    let inputs = one.components.iter().filter_map(|one| one.input.as_ref().ok());
-    let mut begun = BTreeSet::new();
-    for input in inputs {
+/// What of it runs only once and has begun. What is known of one component is enough.
+fn begun_once(one: &DesiredDeployment, runtimes: &DeviceRuntimes) -> Answer {
+    let (mut begun, mut unknown) = (BTreeSet::new(), None);
+    for input in one.components.iter().filter_map(|one| one.input.as_ref().ok()) {
         match runtimes.begun_once(input) {
             Ok(found) => begun.extend(found.into_iter().map(|what| format!("`{}` of `{}`", what, input.component))),
-            Err(error) => return Some(format!("nobody knows what of it began: {}", shown(&error_chain(&error)))),
+            Err(error) => unknown = Some(shown(&error_chain(&error))),
         }
     }
+    match unknown {
+        Some(why) if begun.is_empty() => Err(why),
+        _ => Ok(begun),
+    }
+}
+
+/// What speaks against putting back what was good: something that runs once, and may have changed the application's data.
+fn against(begun: &BTreeSet<String>) -> Option<String> {
     let names = || begun.iter().cloned().collect::<Vec<_>>().join(", ");
     let text = || {
         format!("{} runs only once and has begun (`onFailure: last-good-anyway` puts it back all the same)", names())
