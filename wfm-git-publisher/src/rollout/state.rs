@@ -97,7 +97,8 @@ impl Case<'_> {
             if let Some(failed) = report.components.iter().find(|one| one.state == State::Failed) {
                 return (DeviceState::Failed, failed.why());
             }
-            if is_silent && report.components.iter().any(|one| one.state != State::Pending) {
+            // What others hold back didn't begin, whatever of the change is done already.
+            if is_silent && deferred.is_none() && report.components.iter().any(|one| one.state != State::Pending) {
                 return (DeviceState::Failed, "silent since it began the change".to_owned());
             }
             if !is_silent && deferred.is_none() && self.is_stuck(report) {

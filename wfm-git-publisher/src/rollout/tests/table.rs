@@ -174,6 +174,28 @@ fn silence_in_the_middle_of_a_change_fails_and_before_it_does_not() {
     assert_eq!(state(&silent(State::Pending, true), 9000), Offline);
     assert_eq!(state(&silent(State::Installing, false), 9000), Offline);
     assert_eq!(state(&Evidence { silent_for: 3600, ..Evidence::default() }, 9000), Offline);
+    // Of two components: one that is at work, or waits for nobody, and one that others hold back.
+    let two = |one: (State, Option<ErrorCode>), other: (State, Option<ErrorCode>)| {
+        let silent = with(|evidence, report| {
+            evidence.silent_for = 3600;
+            report.components = vec![component(one.0, one.1), component(other.0, other.1)];
+            report.done_since = None;
+        });
+        (state(&silent, 9000), judge(&Evidence { silent_for: 20, ..silent }, 400).state)
+    };
+    let done = (State::Installed, None);
+    for code in [ErrorCode::WaitingWindow, ErrorCode::WaitingApproval, ErrorCode::Held, ErrorCode::Suspended] {
+        let held = (State::Pending, Some(code));
+        assert_eq!(two(done, held), (Offline, Deferred), "held by its site or the fleet when it fell silent: {code:?}");
+        assert_eq!(two((State::Removing, Some(code)), held), (Offline, Deferred), "what goes is held, too: {code:?}");
+        assert_eq!(two((State::Pending, Some(ErrorCode::WaitingDependency)), held), (Offline, Deferred), "{code:?}");
+        assert_eq!(two((State::Installing, None), held), (Failed, Updating), "the other is at work: {code:?}");
+        assert_eq!(two((State::Removing, None), held), (Failed, Updating), "the other goes: {code:?}");
+        assert_eq!(two((State::Pending, None), held), (Offline, Updating), "nothing began: {code:?}");
+    }
+    assert_eq!(two(done, (State::Pending, None)), (Failed, Updating), "the next one was its own to do");
+    assert_eq!(two(done, (State::Pending, Some(ErrorCode::WaitingDependency))), (Failed, Updating));
+    assert_eq!(two(done, done).0, Failed, "all of it is done, and it doesn't stay well");
     let nearly = with(|evidence, report| {
         evidence.silent_for = 3599;
         report.components = vec![component(State::Installing, None)];
