@@ -35,14 +35,18 @@ pub fn add_app(root: &Path, got: Got, origin: &str) -> Result<AddedApp, AppError
         return Ok(added);
     }
     let (path, git) = (root.join(&added.folder), StockGit::new(root));
-    if !path.exists() {
+    let is_ours = !path.exists();
+    if is_ours {
         write(&path, &added.package)?;
     }
     let files: Vec<_> = added.package.files.keys().map(|path| format!("{}/{path}", added.folder)).collect();
     let converted = git.converted(&files.iter().map(String::as_str).collect::<Vec<_>>())?;
     if !converted.is_empty() {
         let files = converted.into_iter().map(str::to_owned).collect();
-        durable::remove_dir_all(&path).map_err(FileError::write(&path))?;
+        // What an operator put there stays.
+        if is_ours {
+            durable::remove_dir_all(&path).map_err(FileError::write(&path))?;
+        }
         return Err(AppError::Converted { files });
     }
     git.commit_whole(&added.folder, &message(&added.application, &format!("{origin}{revision}")))?;

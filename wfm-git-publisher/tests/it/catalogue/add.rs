@@ -154,6 +154,14 @@ fn what_git_would_commit_with_other_bytes_is_refused_until_it_is_told_to_keep_th
     let said = refused(&lab, &["app", "add", text(&dir)]);
     let both = format!("{FOLDER}/resources/icon.png, {FOLDER}/resources/license.txt");
     assert!(said.contains(&format!("git would not commit these files as they are: {both}")), "{said}");
+    assert!(!lab.path(FOLDER).exists(), "what was written for it goes again");
+    // What an operator put there stays.
+    fs::create_dir_all(lab.path(FOLDER).parent().unwrap()).unwrap();
+    crate::support::copy(&dir, &lab.path(FOLDER));
+    let own = refused(&lab, &["app", "add", FOLDER]);
+    assert!(own.contains("git would not commit these files as they are"), "{own}");
+    assert_eq!(fs::read(lab.path(FOLDER).join("resources/license.txt")).unwrap(), LICENCE);
+    fs::remove_dir_all(lab.path(FOLDER)).unwrap();
     let advice = said.split("echo '").nth(1).unwrap().split('\'').next().unwrap();
     let before = lab.read(".gitattributes");
     lab.write(".gitattributes", before + advice + "\n");
