@@ -303,6 +303,10 @@ fn the_root_key_goes_to_a_medium_and_the_reminders_end() {
         assert!(said.contains(expected) && Path::new(&root).exists(), "{said}");
     }
     let before = fs::read(&root).unwrap();
+    std::os::unix::fs::symlink(&root, stick.join("root")).unwrap();
+    let said = offline(&stick).failed(1);
+    assert!(said.contains("is in the publisher's home") && Path::new(&root).exists(), "{said}");
+    fs::remove_file(stick.join("root")).unwrap();
     Lab::device_key("another fleet's").save(&stick.join("root")).unwrap();
     assert!(offline(&stick).failed(1).contains("has another key already"));
     fs::remove_file(stick.join("root")).unwrap();

@@ -35,6 +35,10 @@ pub fn offline(home: &Home, dir: &Path) -> Result<Offline, TrustError> {
     if dir.starts_with(&root) {
         return Err(TrustError::Inside { path: dir });
     }
+    // A link to the key here is no copy of it.
+    if std::fs::canonicalize(&path).is_ok_and(|there| there.starts_with(&root)) {
+        return Err(TrustError::Inside { path });
+    }
     let there = path.exists().then(|| SigningKey::load(&path)).transpose();
     let public = if kept.exists() {
         let key = SigningKey::load(&kept)?;
