@@ -9,7 +9,7 @@ use super::changes::{Refused, find, gated};
 use super::facts::Facts;
 use super::members::{Meant, Members, is_lost, meant};
 use super::next::{Decided, Decision, Next, Situation, Waiting, next, states};
-use super::record::{Phase, Record};
+use super::record::{End, Phase, Record};
 use super::state::{DeviceState, Judged};
 use super::waves::Busy;
 
@@ -59,6 +59,7 @@ pub fn look(records: &BTreeMap<u32, Record>, facts: &Facts<'_>, now: Timestamp) 
         look.decide(Decided { decision: Decision::Start, reason: start_reason(&record), record });
         for mut record in superseded {
             record.state.state = Phase::Superseded;
+            record.state.end = Some(End { at: now, left: BTreeMap::new() });
             record.members.clear();
             let reason = format!("{number} comes in its place");
             look.decide(Decided { decision: Decision::Supersede, reason, record });

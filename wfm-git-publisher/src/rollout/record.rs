@@ -166,7 +166,8 @@ pub struct Stop {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct End {
     pub at: Timestamp,
-    /// The devices that were released, or were in the middle of a change before, and aren't `updated`, and how they are.
+    /// The devices that were released, or were in the middle of a change before, and aren't `updated`, and how they are; nobody
+    /// where another rollout came in its place, which says of each what it is now.
     pub left: BTreeMap<DeviceId, String>,
 }
 

@@ -9,8 +9,8 @@ use wfm_git_publisher::rollout::Phase;
 
 use crate::audit::honest::Honest;
 use crate::device_history::tells;
-use crate::rollouts;
-use crate::support::{Lab, after};
+use crate::support::{BEGIN, Lab, after};
+use crate::{rollouts, waves};
 
 fn events(lab: &Lab, args: &[&str]) -> Vec<Value> {
     let text = lab.run(&[&["events", "--output", "json"], args].concat()).good();
@@ -53,6 +53,33 @@ fn events_of_a_device_are_its_history_and_those_of_the_fleet_are_in_the_order_of
     assert!(page.starts_with("WHEN ") && page.contains("  rollout 12: wave 1 released to 1 device\n"), "{page}");
     assert!(page.contains("  hello: installing > installed\n"), "{page}");
     assert!(lab.run(&["events", "press-99"]).failed(1).contains("no device `press-99`"));
+}
+
+#[test]
+fn each_step_of_a_rollout_is_told_also_that_another_one_came_in_its_place() {
+    let (lab, _) = waves::stopped();
+    lab.write("rollouts/1.yaml", "resumed: 1\n");
+    lab.commit();
+    lab.publish_at(*BEGIN + 6);
+    waves::change(&lab, "servus", "griass di");
+    for round in 0..5 {
+        lab.publish_at(*BEGIN + 7 + round * 100);
+        (1..=5).for_each(|number| waves::reports(&lab, &format!("press-0{number}"), "installed"));
+    }
+    let all = events(&lab, &["--since", "2h"]);
+    let of = |rollout: u32| {
+        let ours: Vec<_> = all.iter().filter(|event| event["rollout"] == rollout).cloned().collect();
+        let end = ours.last().map(|event| event["what"]["state"].clone());
+        (words(&ours).into_iter().map(str::to_owned).collect::<Vec<_>>(), end)
+    };
+    let first = ["wave-released", "rollout-stopped", "rollout-resumed", "rollout-ended"].map(str::to_owned);
+    assert_eq!(of(1), (first.into(), Some("superseded".into())));
+    let second = ["wave-released", "wave-released", "wave-released", "rollout-ended"].map(str::to_owned);
+    assert_eq!(of(2), (second.into(), Some("done".into())));
+    let page = lab.run(&["events", "--since", "2h"]).good();
+    for line in ["rollout 1: stop 1 lifted", "rollout 1: superseded", "rollout 2: done"] {
+        assert!(page.contains(&format!("  {line}\n")), "{line}: {page}");
+    }
 }
 
 #[test]
