@@ -107,11 +107,16 @@ fn run_committed(place: &Place, args: Args) -> Result<u8, Failure> {
         })
     };
     let mut outcome = look()?;
+    let mut told = String::new();
     while args.wait && goes_on(&outcome) {
         let is_news = outcome.rollouts.as_ref().is_some_and(|rollouts| !rollouts.decided.is_empty());
-        if is_news && !args.output.is_json() {
-            super::print(&summary(&outcome));
+        let waiting = outcome.rollouts.as_ref().map(RolloutProgress::waiting_text).unwrap_or_default();
+        match args.output.is_json() {
+            false if is_news => super::print(&summary(&outcome)),
+            is_json if waiting != told => tell_waiting(&outcome, is_json),
+            _ => {}
         }
+        told = waiting;
         std::thread::sleep(LOOK);
         outcome = look()?;
     }
@@ -126,6 +131,12 @@ fn run_committed(place: &Place, args: Args) -> Result<u8, Failure> {
     let unknown = super::print_unknown(&devices, outcome.devices.keys());
     let is_stopped = args.wait && outcome.rollouts.as_ref().is_some_and(RolloutProgress::is_stopped);
     Ok(if outcome.is_complete() && !unknown && !is_stopped { 0 } else { USER })
+}
+
+/// Says what rollouts wait for; what is printed for programs is one document, so that they hear of it on standard error.
+fn tell_waiting(outcome: &Outcome, is_json: bool) {
+    let text = outcome.rollouts.as_ref().map(RolloutProgress::to_text).unwrap_or_default();
+    if is_json { eprint!("{text}") } else { super::print(&text) }
 }
 
 /// How long `--wait` waits between two looks; one that finds nothing new reads no repository.

@@ -24,8 +24,9 @@ use crate::operator::deploy::Target;
 use crate::plan::Blocked;
 use crate::publish::{Findings, check_clock};
 use crate::repos::{Control, Ledger, Rosters};
+use crate::rollout::Waits;
 use crate::status::{
-    DeviceStatus, Membership, RolloutPlace, SiteStatus, Summary, UNREACHABLE, fetch, read, read_fleet,
+    DeviceStatus, Membership, RolloutPlace, SiteStatus, Summary, UNREACHABLE, fetch, read, read_fleet, waiting,
 };
 
 /// Shows what runs where, as far as signatures prove it
@@ -213,6 +214,8 @@ struct Page<'a> {
     summary: &'a Summary,
     /// How many devices wait to be enrolled.
     pending: usize,
+    /// What rollouts waited for at the last look.
+    rollouts: &'a [Waits],
     blocked: &'a [Blocked],
     #[serde(skip_serializing_if = "Option::is_none")]
     groups: Option<&'a [Group]>,
@@ -232,6 +235,8 @@ struct Shown {
 #[derive(Deserialize)]
 struct Below {
     pending: usize,
+    #[serde(default)]
+    rollouts: Vec<Waits>,
     blocked: Vec<Blocked>,
 }
 
@@ -248,6 +253,7 @@ pub(super) fn run(place: &Place, args: &Args) -> Result<u8, Failure> {
     }
     let below = Below {
         pending: super::pending::undecided(&home, now)?,
+        rollouts: waiting(&home, &ledger.rollouts).into_values().collect(),
         blocked: Findings::read(&home).of_all().cloned().collect(),
     };
     let shown = args.shown(seen.all);
@@ -262,6 +268,7 @@ pub(super) fn run(place: &Place, args: &Args) -> Result<u8, Failure> {
             clock: clock.as_ref().map(ToString::to_string),
             summary: &shown.summary,
             pending: below.pending,
+            rollouts: &below.rollouts,
             blocked: &below.blocked,
             groups: groups.as_deref(),
             devices: groups.is_none().then_some(&shown.devices),
@@ -279,9 +286,10 @@ pub(super) fn run(place: &Place, args: &Args) -> Result<u8, Failure> {
 }
 
 /// What is shown for people, with these rows.
-fn page(rows: &str, Shown { summary, devices }: &Shown, Below { pending, blocked }: &Below) -> String {
+fn page(rows: &str, Shown { summary, devices }: &Shown, Below { pending, rollouts, blocked }: &Below) -> String {
     let blocked = blocked_table(blocked.iter().chain(devices.iter().flat_map(|status| &status.blocked)));
-    format!("{rows}\n{}{}{blocked}", sum(summary), waiting(*pending))
+    let rollouts: String = rollouts.iter().map(|waits| format!("rollout {} {waits}\n", waits.rollout)).collect();
+    format!("{rows}\n{}{rollouts}{}{blocked}", sum(summary), enrolling(*pending))
 }
 
 /// All devices in one line, and in another one how many of them wait for a rollout, if any do.
@@ -293,7 +301,7 @@ fn sum(summary: &Summary) -> String {
 }
 
 /// Says how many devices wait for a person's word, if any do.
-fn waiting(pending: usize) -> String {
+fn enrolling(pending: usize) -> String {
     let shown = || format!("waiting to be enrolled: {} (wfm-git-publisher device pending)\n", counted(pending));
     if pending == 0 { String::new() } else { shown() }
 }

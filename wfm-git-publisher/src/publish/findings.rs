@@ -1,5 +1,5 @@
-//! What passes found that somebody has to do something about: what can't be published, since when and what to do, and
-//! which devices left the fleet.
+//! What passes found that somebody has to do something about: what can't be published, since when and what to do,
+//! which devices left the fleet, and what rollouts wait for.
 //!
 //! Kept in the home, because `status`, `plan`, `why-not` and `/metrics` are other processes. Written under the home's
 //! lock, and only where something changed. Losing it costs the moments since when: a pass finds the rest again.
@@ -21,6 +21,7 @@ use crate::mirror::MirrorError;
 use crate::plan::{Blocked, Code};
 use crate::render::Artifact;
 use crate::repos::{Home, HomeError};
+use crate::rollout::Waiting;
 
 /// What passes found: `findings.json` in the home, written by every pass that publishes.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -32,6 +33,9 @@ pub struct Findings {
     /// Devices that something was published for, and that the fleet has no more.
     #[serde(default)]
     pub gone: BTreeMap<DeviceId, Gone>,
+    /// What rollouts waited for at the last look.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub waiting: Vec<Waiting>,
     /// Devices that are retired and that nothing more is published for, and when a pass found them so first; also those
     /// whose files are gone since.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -170,6 +174,8 @@ impl Findings {
             all.entry(key(&one)).or_insert_with(|| self.met(one, now));
         }
         self.blocked = all.into_values().collect();
+        let rollouts = outcome.rollouts.iter().flat_map(|one| one.waiting.iter().chain(&one.following));
+        self.waiting = rollouts.cloned().collect();
     }
 
     /// Takes over that a pass couldn't even begin.

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::rollout::{Decided, Decision, Look, Phase, Record, Waiting};
+use crate::rollout::{Decided, Decision, Look, Phase, Record, Waiting, Waits};
 
 /// What is decided about rollouts, and what these wait for.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -15,6 +15,9 @@ pub struct RolloutProgress {
     #[serde(skip)]
     pub decided: Vec<String>,
     pub waiting: Vec<Waiting>,
+    /// What those wait for from now on that released somebody; nothing where a pass decides nothing.
+    #[serde(skip)]
+    pub following: Vec<Waiting>,
     /// When time alone may change something; absent where only devices or persons can.
     pub again: Option<Timestamp>,
     /// The rollouts that aren't finished.
@@ -26,6 +29,7 @@ impl RolloutProgress {
         Self {
             decided: look.decided.iter().map(sentence).collect(),
             waiting: look.waiting.clone(),
+            following: look.following.clone(),
             again: look.again,
             unfinished: look.records.iter().map(|(number, record)| (*number, record.state.state)).collect(),
         }
@@ -39,21 +43,24 @@ impl RolloutProgress {
     /// A line for each decision and for each rollout that waits.
     pub fn to_text(&self) -> String {
         let decided = self.decided.iter().map(|decided| format!("rollout: {decided}\n"));
-        let waiting = self.waiting.iter().map(|one| {
-            let again = one.again.map(|again| format!("; look again at {again:.0}")).unwrap_or_default();
-            format!("rollout: {} {one}{again}\n", one.rollout)
-        });
+        let waiting = self.waits().map(|one| format!("rollout: {} {one}\n", one.rollout));
         decided.chain(waiting).collect()
+    }
+
+    /// What they wait for, but for the moments until which they do.
+    pub fn waiting_text(&self) -> String {
+        self.waits().map(|one| format!("rollout: {} {}\n", one.rollout, one.what())).collect()
+    }
+
+    fn waits(&self) -> impl Iterator<Item = Waits> {
+        self.waiting.iter().map(Waits::from)
     }
 
     /// The same for programs.
     pub fn to_json(&self) -> Value {
-        let waiting = self.waiting.iter().map(
-            |one| json!({ "rollout": one.rollout, "why": one.to_string(), "devices": one.devices, "again": one.again }),
-        );
         json!({
             "decided": self.decided,
-            "waiting": waiting.collect::<Vec<_>>(),
+            "waiting": self.waits().collect::<Vec<_>>(),
             "again": self.again,
             "unfinished": self.unfinished,
         })

@@ -7,10 +7,10 @@ use repo_model::{DeploymentName, DeviceId};
 
 use super::changes::{Refused, find, gated};
 use super::facts::Facts;
-use super::members::{Meant, Members, is_lost, meant};
-use super::next::{Decided, Decision, Next, Situation, Waiting, next, states};
+use super::members::{Meant, Members, is_lost, meant, published_now};
+use super::next::{Decided, Decision, Next, Situation, Waiting, Why, next, shown, states};
 use super::record::{End, Phase, Record};
-use super::state::{DeviceState, Judged};
+use super::state::{DeviceState, Judged, after};
 use super::waves::Busy;
 
 /// What one look comes to.
@@ -29,6 +29,8 @@ pub struct Look {
     /// of what it had.
     pub states: BTreeMap<u32, BTreeMap<DeviceId, Judged>>,
     pub waiting: Vec<Waiting>,
+    /// What those wait for from now on that released somebody at this look.
+    pub following: Vec<Waiting>,
     pub refused: Vec<Refused>,
     /// The earliest moment at which time alone may change something.
     pub again: Option<Timestamp>,
@@ -107,8 +109,10 @@ impl Look {
                 Next::Decide(decided) => {
                     let decision = decided.decision;
                     self.decide(*decided);
-                    if matches!(decision, Decision::Release(_) | Decision::Finish) {
-                        return;
+                    match decision {
+                        Decision::Release(_) => return self.follow(number, now),
+                        Decision::Finish => return,
+                        _ => {}
                     }
                     if let (Decision::Back, Some(record)) = (decision, self.records.get(&number)) {
                         self.states.insert(number, states(record, facts, now));
@@ -116,6 +120,24 @@ impl Look {
                 }
             }
         }
+    }
+
+    /// Says what a rollout waits for that released somebody now.
+    fn follow(&mut self, number: u32, now: Timestamp) {
+        let Some(record) = self.records.get(&number) else { return };
+        let known = self.states.get(&number).into_iter().flatten();
+        let updating = known.filter(|(_, judged)| judged.state == DeviceState::Updating);
+        let again = updating.clone().filter_map(|(_, judged)| judged.again);
+        let baked = after(now, record.state.policy.bake);
+        let released = record.state.waves.last().into_iter().flat_map(|release| &release.devices);
+        let released = released.map(|device| (device.clone(), shown(&published_now())));
+        let following = Waiting {
+            rollout: number,
+            why: Why::Updating,
+            again: again.chain(baked).min(),
+            devices: updating.map(|(device, judged)| (device.clone(), shown(judged))).chain(released).collect(),
+        };
+        self.following.push(following);
     }
 
     /// Who is between its release and `updated`, in whatever rollout; also where the release is of before it became a member.

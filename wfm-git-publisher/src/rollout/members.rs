@@ -136,6 +136,11 @@ fn differs(record: &Record, member: &Member, standing: &Standing) -> bool {
     }
 }
 
+/// What whoever is released is before its `desired` has the change.
+pub(super) fn published_now() -> Judged {
+    Judged { state: DeviceState::Updating, why: "is published now".to_owned(), again: None }
+}
+
 /// What a released member is.
 pub(super) fn judge(
     record: &Record,
@@ -155,7 +160,7 @@ pub(super) fn judge(
             if has != member.want {
                 return match blocked(deployments, &record.state.deployments) {
                     Some(why) => plain(DeviceState::Blocked, why.clone()),
-                    None => plain(DeviceState::Updating, "is published now".to_owned()),
+                    None => published_now(),
                 };
             }
         }

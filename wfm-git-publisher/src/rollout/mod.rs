@@ -18,6 +18,7 @@ mod members;
 mod next;
 mod record;
 mod state;
+mod waits;
 mod waves;
 
 #[cfg(test)]
@@ -31,3 +32,4 @@ pub use meaning::{Meaning, meaning, meaning_of, meanings};
 pub use next::{Decided, Decision, Waiting, Why, states};
 pub use record::{End, Member, Order, Phase, Record, Release, Released, RolloutState, Stop, waves_of};
 pub use state::{Case, DeviceState, Judged, silence};
+pub use waits::Waits;

@@ -355,6 +355,6 @@ impl Situation<'_> {
 }
 
 /// A state and why, for a person.
-fn shown(judged: &Judged) -> String {
+pub(super) fn shown(judged: &Judged) -> String {
     if judged.why.is_empty() { judged.state.to_string() } else { format!("{}: {}", judged.state, judged.why) }
 }

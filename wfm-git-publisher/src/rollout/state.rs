@@ -238,6 +238,6 @@ fn seconds_between(from: Timestamp, to: Timestamp) -> u64 {
     seconds(to.as_second() - from.as_second())
 }
 
-fn after(from: Timestamp, seconds: u64) -> Option<Timestamp> {
+pub(super) fn after(from: Timestamp, seconds: u64) -> Option<Timestamp> {
     Timestamp::from_second(from.as_second().saturating_add(i64::try_from(seconds).ok()?)).ok()
 }

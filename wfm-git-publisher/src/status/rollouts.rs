@@ -8,8 +8,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::fleet::{Fleet, RolloutWords};
 use crate::parallel;
+use crate::publish::Findings;
 use crate::repos::{Control, ControlError, DeviceRepo, Home, Judge, Looks, Rollouts, Rosters};
-use crate::rollout::{Case, DeviceState, Evidence, Meaning, Record, Released, RolloutState, meaning_of};
+use crate::rollout::{Case, DeviceState, Evidence, Meaning, Record, Released, RolloutState, Waits, meaning_of};
 
 /// A rollout as people see it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -23,6 +24,9 @@ pub struct RolloutStatus {
     pub members: usize,
     /// The devices that were released, by what they are, and those that aren't.
     pub devices: BTreeMap<DeviceId, DeviceRow>,
+    /// What it waited for at the last look; absent where it ended, and before a look.
+    #[serde(default)]
+    pub waiting: Option<Waits>,
 }
 
 /// A device of a rollout as people see it.
@@ -44,6 +48,13 @@ pub fn rollouts(home: &Home) -> Result<Rollouts, ControlError> {
     Ok(ledger.rollouts)
 }
 
+/// What each of these waited for at the last look, by its number; nothing of those that were never looked at.
+pub fn waiting(home: &Home, rollouts: &Rollouts) -> BTreeMap<u32, Waits> {
+    let all = Findings::read(home).waiting;
+    let open = all.iter().filter(|one| rollouts.open.contains_key(&one.rollout));
+    open.map(|one| (one.rollout, Waits::from(one))).collect()
+}
+
 /// One rollout, with each of its devices; `None` if it isn't remembered.
 pub fn rollout(
     home: &Home,
@@ -61,7 +72,8 @@ pub fn rollout(
         let members = record.members.keys().filter(|device| fleet.devices.contains_key(*device));
         let devices: BTreeMap<_, _> = parallel::map(members.collect(), threads, row).into_iter().collect();
         let (state, last_wave) = (record.state.clone(), record.last_wave());
-        return Ok(Some(RolloutStatus { state, last_wave, members: devices.len(), devices }));
+        let waiting = waiting(home, &ledger.rollouts).remove(&number);
+        return Ok(Some(RolloutStatus { state, last_wave, members: devices.len(), devices, waiting }));
     }
     Ok(ledger.rollouts.ended.get(&number).map(|state| {
         let record = Record { state: state.clone(), members: BTreeMap::new() };
@@ -77,6 +89,7 @@ pub fn rollout(
             last_wave: record.last_wave(),
             members: 0,
             devices: left.map(row).collect(),
+            waiting: None,
         }
     }))
 }

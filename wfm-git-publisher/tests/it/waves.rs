@@ -4,6 +4,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::io::{BufRead, BufReader};
+use std::process::Stdio;
 
 use repo_model::Trailer;
 use serde_json::Value;
@@ -231,7 +233,9 @@ fn a_plan_says_what_a_rollout_supersedes_and_a_publish_when_to_look_again() {
     change(&lab, FIRST, "servus");
     publish(&lab, *BEGIN);
     let said = publish(&lab, *BEGIN + 1).rollouts.unwrap();
-    let again = format!("rollout: 1 waits for 1 device; look again at {}\n", after(60));
+    let first = have(&lab, "hello", "servus")[0];
+    let whom = format!("({first}: updating: didn't adopt it yet)");
+    let again = format!("rollout: 1 waits for 1 device {whom}; look again at {}\n", after(60));
     assert_eq!((said.to_text(), said.again.map(|again| again.to_string())), (again, Some(after(60))));
     // What only a person ends has no such moment.
     lab.write("rollouts/1.yaml", "paused: true\n");
@@ -346,6 +350,37 @@ fn publish_waits_for_the_end_of_a_rollout_and_two_publishers_take_turns() {
     };
     assert_eq!((code, have(&lab, "hello", "servus").len()), (Some(0), 5));
     assert_eq!(decisions(&lab), ["start", "release 1", "release 2", "finish"]);
+}
+
+#[test]
+fn publish_that_waits_says_for_what_whenever_that_changes() {
+    for form in ["text", "json"] {
+        let lab = lab_with(&[("fleet.yaml", "rollout: {waves: [1, approve], bake: 1s}\n")]);
+        change(&lab, FIRST, "servus");
+        let mut command = lab.command(&["publish", "--wait", "--output", form]);
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let (out, err) = (child.stdout.take().unwrap(), child.stderr.take().unwrap());
+        // What is printed for programs is one document at the end.
+        let told: Box<dyn std::io::Read> = if form == "json" { Box::new(err) } else { Box::new(out) };
+        let mut lines = BufReader::new(told).lines().map(Result::unwrap);
+        lines.find(|line| line.starts_with("rollout: 1 waits for 1 device (")).expect("for whom it waits");
+        let first = have(&lab, "hello", "servus")[0];
+        reports(&lab, first, "installed");
+        lines
+            .find(|line| line == "rollout: 1 waits for a person: `rollout approve 1` agrees to wave 2")
+            .expect("that it waits");
+        lab.run(&["rollout", "pause", "1"]).good();
+        lines.find(|line| line == "rollout: 1 is paused: `rollout pause 1 --end` goes on").expect("that it is paused");
+        lab.run(&["rollout", "promote", "1"]).good();
+        lab.run(&["rollout", "pause", "1", "--end"]).good();
+        let code = loop {
+            all_report(&lab);
+            if let Some(status) = child.try_wait().unwrap() {
+                break status.code();
+            }
+        };
+        assert_eq!((code, have(&lab, "hello", "servus").len()), (Some(0), 5), "{form}");
+    }
 }
 
 #[test]

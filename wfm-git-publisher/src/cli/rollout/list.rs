@@ -1,13 +1,16 @@
 //! `rollout list`.
 
+use serde::Serialize;
 use serde_json::json;
 
 use super::super::{OutputArgs, Place, table};
 use crate::error::Failure;
-use crate::rollout::RolloutState;
-use crate::status::rollouts;
+use crate::rollout::{RolloutState, Waits};
+use crate::status::{rollouts, waiting};
 
 /// Lists the rollouts that the publisher remembers, the newest first
+///
+/// NOW is what one waited for at the last look: why, for whom, and until when at the earliest.
 ///
 ///   wfm-git-publisher rollout list
 ///   wfm-git-publisher rollout list --output json
@@ -19,16 +22,27 @@ pub(in crate::cli) struct ListArgs {
 }
 
 pub(super) fn run(place: &Place, args: &ListArgs) -> Result<u8, Failure> {
-    let all = rollouts(&place.home()?)?;
-    let mut states: Vec<_> = all.open.values().map(|record| &record.state).chain(all.ended.values()).collect();
-    states.sort_by_key(|state| std::cmp::Reverse(state.rollout));
-    let head = ["ROLLOUT", "STATE", "WAVES", "RELEASED", "DEPLOYMENTS", "FLEET COMMIT"].map(str::to_owned);
-    let rows: Vec<_> = std::iter::once(head).chain(states.iter().map(|state| row(state))).collect();
-    args.output.print(&table(&rows), || json!({ "rollouts": states }));
+    let home = place.home()?;
+    let all = rollouts(&home)?;
+    let mut waiting = waiting(&home, &all);
+    let states = all.open.values().map(|record| &record.state).chain(all.ended.values());
+    let mut listed: Vec<_> = states.map(|state| Listed { state, waiting: waiting.remove(&state.rollout) }).collect();
+    listed.sort_by_key(|one| std::cmp::Reverse(one.state.rollout));
+    let head = ["ROLLOUT", "STATE", "WAVES", "RELEASED", "DEPLOYMENTS", "FLEET COMMIT", "NOW"].map(str::to_owned);
+    let rows: Vec<_> = std::iter::once(head).chain(listed.iter().map(row)).collect();
+    args.output.print(&table(&rows), || json!({ "rollouts": listed }));
     Ok(0)
 }
 
-fn row(state: &RolloutState) -> [String; 6] {
+/// A rollout, and what it waits for.
+#[derive(Serialize)]
+struct Listed<'a> {
+    #[serde(flatten)]
+    state: &'a RolloutState,
+    waiting: Option<Waits>,
+}
+
+fn row(Listed { state, waiting }: &Listed<'_>) -> [String; 7] {
     let released: usize = state.own_waves().map(|release| release.devices.len()).sum();
     let names: Vec<_> = state.deployments.iter().map(ToString::to_string).collect();
     [
@@ -38,5 +52,6 @@ fn row(state: &RolloutState) -> [String; 6] {
         released.to_string(),
         names.join(", "),
         state.fleet_commit.chars().take(12).collect(),
+        waiting.as_ref().map_or_else(|| "-".to_owned(), ToString::to_string),
     ]
 }

@@ -13,7 +13,7 @@ use crate::operator::Answer;
 use crate::rollout::Phase;
 use crate::status::{RolloutStatus, rollout, rollout_words};
 
-/// Shows a rollout: its waves, its stops, and what each device is by what it verifiably says
+/// Shows a rollout: its waves, its stops, what it waited for at the last look, and what each device is by what it verifiably says
 ///
 ///   wfm-git-publisher rollout show 12
 ///   wfm-git-publisher rollout show 12 --output json
@@ -122,6 +122,7 @@ fn text(Shown { status, words }: &Shown) -> String {
     if words.paused {
         text += "Paused: nothing more is released\n";
     }
+    text += &status.waiting.iter().map(|waits| format!("By the last look it {waits}\n")).collect::<String>();
     for (number, stop) in (1..).zip(&state.stops) {
         let lifted = stop.resumed.map_or_else(|| "not lifted".to_owned(), |at| format!("lifted {at:.0}"));
         text += &format!("Stop {number}: {:.0}, {}; {lifted}\n", stop.at, stop.reason);

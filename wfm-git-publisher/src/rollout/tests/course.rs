@@ -17,6 +17,13 @@ fn a_change_comes_to_one_device_then_to_a_tenth_and_then_to_the_rest() {
         BTreeSet::from([world.ordered(12)[0].clone()]),
         "the first in an order nobody can choose"
     );
+    let following = &first.following[0];
+    let whom: Vec<_> = following.devices.iter().map(|(id, how)| (id.clone(), how.as_str())).collect();
+    assert_eq!(
+        (&following.why, following.again.map(|again| again.as_second() - world.now.as_second())),
+        (&Why::Updating, Some(300))
+    );
+    assert_eq!((whom, first.waiting.len()), (vec![(world.ordered(12)[0].clone(), "updating: is published now")], 0));
     // Nothing more before it has baked.
     world.wait(299);
     let waiting = world.pass();
