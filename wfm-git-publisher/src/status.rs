@@ -36,7 +36,7 @@ pub use events::{DeviceNews, Follower, News, RolloutEvent, RolloutStep};
 pub use fleet_index::read_fleet;
 pub use health::{Counts, Health, Summary};
 pub use index::Gatherer;
-pub use rollouts::{DeviceRow, RolloutStatus, rollout, rollout_words, rollouts, waiting};
+pub use rollouts::{DeviceRow, RolloutStatus, approval, rollout, rollout_words, rollouts, waiting};
 pub use trace::{
     Arrival, DeviceTrace, Moment, RolloutTrace, Trace, TraceError, TraceState, TraceSummary, WaveTrace, trace,
 };

@@ -84,6 +84,24 @@ pub struct Proposal<'a> {
     pub removals: usize,
 }
 
+impl<'a> Facts<'a> {
+    /// What is known where nobody looks at any device.
+    pub(super) fn unlooked(fleet: &'a Fleet) -> Self {
+        Self {
+            fleet,
+            fleet_commit: String::new(),
+            operator_key: String::new(),
+            devices: BTreeMap::new(),
+            replaces: BTreeSet::new(),
+            not_pushed: BTreeMap::new(),
+            evidence: &|_, _| Evidence::default(),
+            refused: &|_| None,
+            allowed: BTreeSet::new(),
+            next_number: 0,
+        }
+    }
+}
+
 impl Facts<'_> {
     pub(super) fn standing(&self, device: &DeviceId) -> &Standing {
         self.devices.get(device).unwrap_or(&Standing::AsHeld)

@@ -119,6 +119,11 @@ impl<'a> Members<'a> {
         self.released.iter().filter(move |(_, one)| proves(one)).map(|(device, (_, how))| (*device, *how))
     }
 
+    /// The number of the newest wave of which somebody is left who proves something; `None` if there is nobody.
+    pub(super) fn newest_wave(&self) -> Option<u32> {
+        self.proving().map(|(_, how)| how.wave).max()
+    }
+
     /// How many are released.
     pub(super) fn count_released(&self) -> usize {
         self.released.values().filter(|(member, _)| !member.back).count()

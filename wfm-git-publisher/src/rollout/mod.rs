@@ -29,7 +29,7 @@ pub use evidence::{Adoption, Beat, Component, Evidence, Report};
 pub use facts::{Difference, Facts, Proposal, Standing};
 pub use look::{HeldBy, Look, look};
 pub use meaning::{Meaning, meaning, meaning_of, meanings};
-pub use next::{Decided, Decision, Waiting, Why, states};
+pub use next::{Decided, Decision, Waiting, Why, approval_ahead, states};
 pub use record::{End, Member, Order, Phase, Record, Release, Released, RolloutState, Stop, waves_of};
 pub use state::{Case, DeviceState, Judged, silence};
 pub use waits::Waits;

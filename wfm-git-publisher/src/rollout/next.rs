@@ -10,10 +10,10 @@ use serde::{Deserialize, Serialize};
 use super::changes::back;
 use super::facts::Facts;
 use super::members::{Members, judge, judge_before};
-use super::record::{End, Phase, Record, Release, Stop, needs_approval, waves_of};
+use super::record::{End, Phase, Record, Release, Stop, waves_of};
 use super::state::{DeviceState, Judged};
-use super::waves::{Busy, Fill, fill, hasten, ordered};
-use crate::fleet::{Promoted, RolloutWords, counted, rollout_path};
+use super::waves::{Busy, Fill, fill, gate_ahead, hasten, ordered};
+use crate::fleet::{Fleet, Promoted, RolloutWords, counted, rollout_path};
 
 /// What is decided about a rollout; each is one commit of `control.git`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -151,6 +151,12 @@ pub fn states(record: &Record, facts: &Facts<'_>, now: Timestamp) -> BTreeMap<De
     released.chain(changing).collect()
 }
 
+/// The wave that a person has to agree to next, as far as the record and the fleet alone tell; `None` if no `approve` is ahead.
+pub fn approval_ahead(record: &Record, fleet: &Fleet) -> Option<u32> {
+    let members = Members::of(record, &Facts::unlooked(fleet));
+    gate_ahead(record, &members, members.newest_wave().unwrap_or(0))
+}
+
 static NOTHING_SAID: RolloutWords = RolloutWords { paused: false, approved: 0, resumed: 0, promoted: Promoted::No };
 
 /// Whether words may be hidden in what can't be read: a link in the place of their folder, or a file that is named wrong.
@@ -266,7 +272,7 @@ impl Situation<'_> {
             return self.finish();
         }
         // Once nobody of a wave is left it proves nothing, and is as if it never was.
-        let newest = members.proving().map(|(_, how)| how.wave).max();
+        let newest = members.newest_wave();
         let mut crowded = false;
         if let Some(wave) = newest {
             let rest = fill(record, members, facts, busy, wave);
@@ -283,12 +289,13 @@ impl Situation<'_> {
             return self.wait(Why::Budget, unfinished());
         }
         let after = newest.unwrap_or(0);
+        let gate = gate_ahead(record, members, after).filter(|wave| words.approved < *wave);
         for wave in after + 1..=record.last_wave() {
             let fill = fill(record, members, facts, busy, wave);
             if fill.is_full {
                 continue;
             }
-            if needs_approval(&record.state.policy, after, wave) && words.approved < wave {
+            if gate == Some(wave) {
                 return self.wait(Why::Approval(wave), []);
             }
             if !fill.release.is_empty() {

@@ -6,7 +6,7 @@ use repo_model::{DeviceId, Digest};
 
 use super::facts::Facts;
 use super::members::{Members, is_failing, unready};
-use super::record::{Member, Order, Record, waves_of};
+use super::record::{Member, Order, Record, needs_approval, waves_of};
 use crate::fleet::{Fleet, RolloutPolicy, WaveSpec};
 
 /// Devices in the order of a rollout, which nobody can choose and each look finds again.
@@ -96,8 +96,22 @@ impl<'a> Room<'a> {
     }
 }
 
-/// Fills a wave: who of those that it is for can come now.
-pub(super) fn fill(record: &Record, members: &Members<'_>, facts: &Facts<'_>, busy: &Busy, wave: u32) -> Fill {
+/// Whom a wave is for.
+struct Wanted<'a> {
+    /// Who may come with it, in order.
+    pool: Vec<&'a DeviceId>,
+    /// How many of them it takes.
+    need: usize,
+}
+
+impl Wanted<'_> {
+    /// Whether the wave has everybody already, or is nobody's.
+    fn is_full(&self) -> bool {
+        self.need == 0 || self.pool.is_empty()
+    }
+}
+
+fn wanted<'a>(record: &Record, members: &Members<'a>, wave: u32) -> Wanted<'a> {
     let policy = &record.state.policy;
     let is_last = wave >= record.last_wave();
     let passed_over = record.passed_over();
@@ -122,14 +136,26 @@ pub(super) fn fill(record: &Record, members: &Members<'_>, facts: &Facts<'_>, bu
             named => (named, usize::MAX),
         },
     };
-    fill_from(record, facts, busy, &pool, need, is_last)
+    Wanted { pool, need }
 }
 
-fn fill_from(record: &Record, facts: &Facts<'_>, busy: &Busy, pool: &[&DeviceId], need: usize, is_last: bool) -> Fill {
-    let mut fill = Fill { is_full: need == 0 || pool.is_empty(), ..Fill::default() };
+/// The first wave after `after`, which was the last one, to which a person has to agree: not one that has everybody already. `None`
+/// if no `approve` is ahead.
+pub(super) fn gate_ahead(record: &Record, members: &Members<'_>, after: u32) -> Option<u32> {
+    let needs = |wave: &u32| needs_approval(&record.state.policy, after, *wave);
+    (after + 1..=record.last_wave()).filter(needs).find(|wave| !wanted(record, members, *wave).is_full())
+}
+
+/// Fills a wave: who of those that it is for can come now.
+pub(super) fn fill(record: &Record, members: &Members<'_>, facts: &Facts<'_>, busy: &Busy, wave: u32) -> Fill {
+    fill_from(record, facts, busy, &wanted(record, members, wave), wave >= record.last_wave())
+}
+
+fn fill_from(record: &Record, facts: &Facts<'_>, busy: &Busy, wanted: &Wanted<'_>, is_last: bool) -> Fill {
+    let mut fill = Fill { is_full: wanted.is_full(), ..Fill::default() };
     let mut room = Room::of(&record.state.policy, facts.fleet, busy);
-    for device in pool {
-        if fill.release.len() + fill.no_room.len() >= need {
+    for device in &wanted.pool {
+        if fill.release.len() + fill.no_room.len() >= wanted.need {
             break;
         }
         let evidence = (facts.evidence)(record, device);
@@ -148,5 +174,5 @@ fn fill_from(record: &Record, facts: &Facts<'_>, busy: &Busy, pool: &[&DeviceId]
 
 /// Releases those whom a person hastens, as far as there is room.
 pub(super) fn hasten(record: &Record, facts: &Facts<'_>, busy: &Busy, devices: &[&DeviceId]) -> Fill {
-    fill_from(record, facts, busy, devices, usize::MAX, true)
+    fill_from(record, facts, busy, &Wanted { pool: devices.to_vec(), need: usize::MAX }, true)
 }

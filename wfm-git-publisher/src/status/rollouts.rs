@@ -10,7 +10,9 @@ use crate::fleet::{Fleet, RolloutWords};
 use crate::parallel;
 use crate::publish::Findings;
 use crate::repos::{Control, ControlError, DeviceRepo, Home, Judge, Looks, Rollouts, Rosters};
-use crate::rollout::{Case, DeviceState, Evidence, Meaning, Record, Released, RolloutState, Waits, meaning_of};
+use crate::rollout::{
+    Case, DeviceState, Evidence, Meaning, Record, Released, RolloutState, Waits, Why, approval_ahead, meaning_of,
+};
 
 /// A rollout as people see it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -27,6 +29,9 @@ pub struct RolloutStatus {
     /// What it waited for at the last look; absent where it ended, and before a look.
     #[serde(default)]
     pub waiting: Option<Waits>,
+    /// The wave that a person has to agree to next; absent where no `approve` is ahead.
+    #[serde(default)]
+    pub approval: Option<u32>,
 }
 
 /// A device of a rollout as people see it.
@@ -55,6 +60,16 @@ pub fn waiting(home: &Home, rollouts: &Rollouts) -> BTreeMap<u32, Waits> {
     open.map(|one| (one.rollout, Waits::from(one))).collect()
 }
 
+/// The wave of a rollout that a person has to agree to next: the one that it waited for at the last look, or else the first
+/// one ahead; `None` if no `approve` is ahead.
+pub fn approval(home: &Home, fleet: &Fleet, record: &Record) -> Option<u32> {
+    let waiting = Findings::read(home).waiting.into_iter().find(|one| one.rollout == record.number());
+    match waiting.map(|one| one.why) {
+        Some(Why::Approval(wave)) => Some(wave),
+        _ => approval_ahead(record, fleet),
+    }
+}
+
 /// One rollout, with each of its devices; `None` if it isn't remembered.
 pub fn rollout(
     home: &Home,
@@ -72,8 +87,8 @@ pub fn rollout(
         let members = record.members.keys().filter(|device| fleet.devices.contains_key(*device));
         let devices: BTreeMap<_, _> = parallel::map(members.collect(), threads, row).into_iter().collect();
         let (state, last_wave) = (record.state.clone(), record.last_wave());
-        let waiting = waiting(home, &ledger.rollouts).remove(&number);
-        return Ok(Some(RolloutStatus { state, last_wave, members: devices.len(), devices, waiting }));
+        let (waiting, approval) = (waiting(home, &ledger.rollouts).remove(&number), approval(home, fleet, record));
+        return Ok(Some(RolloutStatus { state, last_wave, members: devices.len(), devices, waiting, approval }));
     }
     Ok(ledger.rollouts.ended.get(&number).map(|state| {
         let record = Record { state: state.clone(), members: BTreeMap::new() };
@@ -90,6 +105,7 @@ pub fn rollout(
             members: 0,
             devices: left.map(row).collect(),
             waiting: None,
+            approval: None,
         }
     }))
 }

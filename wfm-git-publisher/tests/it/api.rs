@@ -412,6 +412,8 @@ fn what_a_person_says_of_a_rollout_elsewhere_is_checked_at_the_host_and_is_a_com
             .failed(1)
             .contains("`press-99` is no device of rollout 12")
     );
+    let said = there.run(&["rollout", "approve", "12"]).failed(1);
+    assert!(said.contains("no wave of rollout 12 that is to come needs anybody's word"), "{said}");
     let said = there.run(&["rollout", "resume", "12"]).good();
     assert!(said.contains("stop 1 is lifted") && said.ends_with("Then: git push\n"), "{said}");
     assert!(there.run(&["device", "label", DEVICE, "ring=canary"]).good().ends_with("Then: git push\n"));

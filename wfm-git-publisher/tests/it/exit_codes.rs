@@ -213,6 +213,9 @@ fn each_code_in_the_documentation_is_that_of_a_real_run() {
             code(&lab, &["rollout", "resume", "12"]).max(code(&lab, &["rollout", "resume", "12"]))
         }),
         ("rollout pause", "the rollout ended, or isn't there", &|| code(&good(), &["rollout", "pause", "12"])),
+        ("rollout approve", "no wave that is to come needs anybody's word", &|| {
+            code(&stopped(), &["rollout", "approve", "12"])
+        }),
         ("allow", "it is let pass, now or before", &|| {
             let lab = guarded();
             let word = ["allow", "hello-anew", "-m", "begins anew"];

@@ -431,7 +431,7 @@ fn every_command_that_prints_has_json() {
             roster(&lab, "plant");
         }
         if args == &["rollout", "list"] {
-            rollouts::remember(&Home::at(lab.dir().join("plant.wfm")), 12, Phase::Stopped, &["press-01"]);
+            rollouts::remember(&Home::at(lab.dir().join("plant.wfm")), 12, Phase::Stopped, &["press-01", "press-02"]);
         }
         if args[0] == "allow" {
             guard(&lab, &plant);

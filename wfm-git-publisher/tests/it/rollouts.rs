@@ -8,7 +8,7 @@ use repo_git::SigningKey;
 use repo_model::{DeviceId, Trailer};
 use repo_testkit::git::git;
 use serde_json::{Value, json};
-use wfm_git_publisher::fleet::RolloutPolicy;
+use wfm_git_publisher::fleet::{RolloutPolicy, WaveSpec};
 use wfm_git_publisher::repos::{Control, DeviceRepo, Home};
 use wfm_git_publisher::rollout::{
     Decided, Decision, Meaning, Member, Order, Phase, Record, Release, RolloutState, Stop, meanings,
@@ -24,6 +24,11 @@ fn meant(home: &Home, device: &DeviceId) -> Option<Meaning> {
     let repo = DeviceRepo::open(home, rosters.fleet(), device).unwrap()?;
     let tip = repo.desired(&rosters.publishers).unwrap()?;
     Meaning::of(meanings(&tip.desired).iter().map(|(name, digest)| (name, *digest)))
+}
+
+/// The waves that are the default, the second one after a person agreed to it.
+fn waves() -> Vec<WaveSpec> {
+    serde_json::from_value(json!([1, "approve", "10%"])).unwrap()
 }
 
 /// Remembers a rollout of `hello` on these devices, which shall have what they have, and of which the first was released ten
@@ -55,7 +60,7 @@ pub(crate) fn remember(home: &Home, number: u32, phase: Phase, devices: &[&str])
         fleet_commit: "4be1".repeat(10),
         operator_key: "unverified".to_owned(),
         deployments: ["hello".parse().unwrap()].into(),
-        policy: RolloutPolicy::default(),
+        policy: RolloutPolicy { waves: waves(), ..RolloutPolicy::default() },
         supersedes: [].into(),
         allowed: [].into(),
         waves: vec![release],
@@ -303,11 +308,11 @@ fn what_a_person_says_is_a_commit_and_the_same_again_is_none() {
     assert!(lab.run(&["rollout", "show", "12"]).good().contains("Paused: nothing more is released"));
     lab.run(&["rollout", "pause", "12", "--end"]).good();
     let json: Value = serde_json::from_str(&lab.run(&["rollout", "approve", "12", "--output", "json"]).good()).unwrap();
-    assert_eq!((&json["words"]["approved"], &json["wasThere"]), (&2.into(), &false.into()));
+    assert_eq!((&json["words"]["approved"], &json["wasThere"]), (&3.into(), &false.into()));
     lab.run(&["rollout", "promote", "12", "packer-01"]).good();
-    assert_eq!(lab.read("rollouts/12.yaml"), "paused: false\napproved: 2\npromoted:\n  - \"packer-01\"\n");
+    assert_eq!(lab.read("rollouts/12.yaml"), "paused: false\napproved: 3\npromoted:\n  - \"packer-01\"\n");
     lab.run(&["rollout", "promote", "12"]).good();
-    assert_eq!(lab.read("rollouts/12.yaml"), "paused: false\napproved: 2\npromoted: true\n");
+    assert_eq!(lab.read("rollouts/12.yaml"), "paused: false\napproved: 3\npromoted: true\n");
     lab.run(&["validate"]).good();
 }
 
@@ -330,4 +335,7 @@ fn a_word_for_what_is_not_there_or_is_over_is_refused() {
     lab.commit();
     lab.run(&["rollout", "resume", "12"]).good();
     assert_eq!(lab.read("rollouts/12.yaml"), "paused: true\nresumed: 1\n");
+    let said = lab.run(&["rollout", "approve", "12"]).failed(1);
+    assert!(said.contains("no wave of rollout 12 that is to come needs anybody's word"), "{said}");
+    lab.run(&["rollout", "approve", "12", "--wave", "2"]).good();
 }

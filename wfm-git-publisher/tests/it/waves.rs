@@ -384,6 +384,50 @@ fn publish_that_waits_says_for_what_whenever_that_changes() {
 }
 
 #[test]
+fn what_a_rollout_waits_for_is_said_wherever_it_is_watched_and_approve_agrees_to_just_that() {
+    let lab = lab_with(&[("fleet.yaml", "rollout: {waves: [1, 10%, approve], bake: 60s}\n")]);
+    change(&lab, FIRST, "servus");
+    publish(&lab, *BEGIN);
+    let first = have(&lab, "hello", "servus")[0];
+    let said = |what: &str| {
+        let [list, show, status] =
+            [&["rollout", "list"][..], &["rollout", "show", "1"], &["status"]].map(|args| lab.run(args).good());
+        assert!(list.contains(&format!("  {what}\n")), "{list}");
+        assert!(show.contains(&format!("\nBy the last look it {what}\n")), "{show}");
+        assert!(status.contains(&format!("\nrollout 1 {what}\n")), "{status}");
+        let json = |args: &[&str]| {
+            serde_json::from_str::<Value>(&lab.run(&[args, &["--output", "json"]].concat()).good()).unwrap()
+        };
+        let shown = json(&["rollout", "show", "1"]);
+        assert_eq!(json(&["rollout", "list"])["rollouts"][0]["waiting"], shown["waiting"]);
+        assert_eq!(json(&["status"])["rollouts"], serde_json::json!([shown["waiting"]]));
+        shown
+    };
+    let shown = said(&format!("waits for 1 device ({first}: updating: is published now); look again at {}", after(60)));
+    assert_eq!(
+        (&shown["waiting"]["devices"][first], &shown["approval"]),
+        (&"updating: is published now".into(), &3.into())
+    );
+    reports(&lab, first, "installed");
+    publish(&lab, *BEGIN + BAKE);
+    // One device is a tenth of five already.
+    let shown = said("waits for a person: `rollout approve 1` agrees to wave 3");
+    assert_eq!((&shown["waiting"]["again"], &shown["approval"]), (&Value::Null, &3.into()));
+    lab.write("rollouts/1.yaml", "approved: 2\n");
+    lab.commit();
+    publish(&lab, *BEGIN + BAKE);
+    assert_eq!(have(&lab, "hello", "servus"), [first]);
+    lab.run(&["rollout", "approve", "1"]).good();
+    assert_eq!(lab.read("rollouts/1.yaml"), "approved: 3\n");
+    publish(&lab, *BEGIN + BAKE);
+    assert_eq!(have(&lab, "hello", "servus").len(), 5);
+    all_report(&lab);
+    publish(&lab, *BEGIN + 2 * BAKE);
+    let status: Value = serde_json::from_str(&lab.run(&["status", "--output", "json"]).good()).unwrap();
+    assert_eq!((&state(&lab, 1)["state"], &status["rollouts"]), (&"done".into(), &serde_json::json!([])));
+}
+
+#[test]
 fn what_is_held_back_is_what_it_was_and_rests() {
     let lab = lab();
     let before: BTreeMap<_, _> = DEVICES.into_iter().map(|device| (device, lab.refs(device))).collect();

@@ -5,13 +5,13 @@ use std::collections::BTreeSet;
 use repo_model::DeviceId;
 use serde_json::json;
 
-use super::super::{OutputArgs, Place, asked, questions};
+use super::super::{OutputArgs, Place, asked, questions, read_fleet};
 use super::show::unknown;
 use crate::error::Failure;
 use crate::operator::{FleetHost, RolloutSaid, RolloutWord, say};
 use crate::repos::Home;
-use crate::rollout::{Phase, RolloutState};
-use crate::status::{RolloutStatus, rollouts};
+use crate::rollout::{Phase, Record, RolloutState};
+use crate::status::{RolloutStatus, approval, rollouts};
 
 /// Releases nothing more of a rollout
 ///
@@ -34,9 +34,10 @@ pub(in crate::cli) struct PauseArgs {
     output: OutputArgs,
 }
 
-/// Agrees to the next wave of a rollout
+/// Agrees to the next wave of a rollout that needs it
 ///
-/// For a policy that has `approve` among its waves. Writes `approved` into rollouts/NUMBER.yaml, and commits that.
+/// For a policy that has `approve` among its waves. Writes `approved` into rollouts/NUMBER.yaml, and commits that: up to the wave
+/// that it waits for, or will.
 ///
 ///   wfm-git-publisher rollout approve 12
 #[derive(Debug, clap::Args)]
@@ -45,7 +46,7 @@ pub(in crate::cli) struct ApproveArgs {
     /// The number of the rollout, as `rollout list` shows it
     number: u32,
 
-    /// The waves up to this one; by default up to the next
+    /// The waves up to this one; by default up to the next one that needs it
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     wave: Option<u32>,
 
@@ -101,7 +102,7 @@ pub(super) fn approve(place: &Place, args: &ApproveArgs) -> Result<u8, Failure> 
     let rollout = open(place, args.number)?;
     let next = || {
         let open = rollout.as_ref().ok_or_else(|| nowhere("--wave"))?;
-        Ok::<_, Failure>((open.state.newest_wave().unwrap_or(0) + 1).min(open.last_wave))
+        open.approval(place)?.ok_or_else(|| needs_none(args.number))
     };
     let wave = args.wave.map_or_else(next, Ok)?;
     let then = format!("wave {wave} comes once the ones before are well");
@@ -112,7 +113,7 @@ pub(super) fn resume(place: &Place, args: &ResumeArgs) -> Result<u8, Failure> {
     let rollout = open(place, args.number)?;
     let open = || {
         let open = rollout.as_ref().ok_or_else(|| nowhere("--stop"))?;
-        open.state.open_stop().ok_or_else(|| Failure::new(format!("rollout {} isn't stopped", args.number)))
+        open.state().open_stop().ok_or_else(|| Failure::new(format!("rollout {} isn't stopped", args.number)))
     };
     let stop = args.stop.map_or_else(open, Ok)?;
     let then = format!("stop {stop} is lifted with the next publish, and what failed until then is accepted");
@@ -122,7 +123,7 @@ pub(super) fn resume(place: &Place, args: &ResumeArgs) -> Result<u8, Failure> {
 pub(super) fn promote(place: &Place, args: &PromoteArgs) -> Result<u8, Failure> {
     let rollout = open(place, args.number)?;
     let devices: BTreeSet<_> = args.devices.iter().cloned().collect();
-    let strangers = |open: &Open| devices.iter().find(|device| !open.members.contains(*device)).cloned();
+    let strangers = |open: &Open| devices.iter().find(|device| !open.has(device)).cloned();
     if let Some(stranger) = rollout.as_ref().and_then(strangers) {
         return Err(Failure::new(format!("`{stranger}` is no device of rollout {}", args.number)));
     }
@@ -131,10 +132,39 @@ pub(super) fn promote(place: &Place, args: &PromoteArgs) -> Result<u8, Failure> 
 }
 
 /// What is known of a rollout that didn't end.
-struct Open {
-    state: RolloutState,
-    last_wave: u32,
-    members: BTreeSet<DeviceId>,
+enum Open {
+    /// By what is remembered here.
+    Here(Record),
+    /// By what its host answers.
+    There(RolloutStatus),
+}
+
+impl Open {
+    fn state(&self) -> &RolloutState {
+        match self {
+            Self::Here(record) => &record.state,
+            Self::There(status) => &status.state,
+        }
+    }
+
+    fn has(&self, device: &DeviceId) -> bool {
+        match self {
+            Self::Here(record) => record.members.contains_key(device),
+            Self::There(status) => status.devices.contains_key(device),
+        }
+    }
+
+    /// The wave that a person has to agree to next; `None` if no `approve` is ahead.
+    fn approval(&self, place: &Place) -> Result<Option<u32>, Failure> {
+        match self {
+            Self::Here(record) => {
+                let source = place.published_source()?;
+                let fleet = read_fleet(&source, source.resolve("HEAD")?)?;
+                Ok(approval(&place.home()?, &fleet, record))
+            }
+            Self::There(status) => Ok(status.approval),
+        }
+    }
 }
 
 /// The rollout, which must not have ended. `None` where the publisher's home isn't here and no host is asked, so that nobody can tell.
@@ -151,15 +181,11 @@ fn open(place: &Place, number: u32) -> Result<Option<Open>, Failure> {
         if let Some(failure) = ended(&status.state) {
             return Err(failure);
         }
-        let RolloutStatus { state, last_wave, devices, .. } = status;
-        return Ok(Some(Open { state, last_wave, members: devices.into_keys().collect() }));
+        return Ok(Some(Open::There(status)));
     }
     let mut all = rollouts(&home)?;
     match all.open.remove(&number) {
-        Some(record) => {
-            let (last_wave, members) = (record.last_wave(), record.members.into_keys().collect());
-            Ok(Some(Open { state: record.state, last_wave, members }))
-        }
+        Some(record) => Ok(Some(Open::Here(record))),
         None => Err(all.ended.get(&number).and_then(ended).unwrap_or_else(|| unknown(number))),
     }
 }
@@ -179,6 +205,13 @@ fn ended(state: &RolloutState) -> Option<Failure> {
 
 fn nowhere(option: &str) -> Failure {
     Failure::new(format!("the publisher's home isn't here: say the number with {option}"))
+}
+
+fn needs_none(number: u32) -> Failure {
+    let failure = Failure::new(format!("no wave of rollout {number} that is to come needs anybody's word"));
+    failure.hint(format!(
+        "`rollout show {number}` says what it waits for; --wave agrees to the waves up to one all the same"
+    ))
 }
 
 fn write(place: &Place, number: u32, word: &RolloutWord, then: &str, output: OutputArgs) -> Result<u8, Failure> {
