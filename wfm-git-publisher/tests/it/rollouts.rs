@@ -306,7 +306,19 @@ fn what_a_person_says_is_a_commit_and_the_same_again_is_none() {
     assert_eq!(commits().parse::<u32>().unwrap(), before.parse::<u32>().unwrap() + 1);
     assert_eq!(shown(&lab)["words"]["paused"], true);
     assert!(lab.run(&["rollout", "show", "12"]).good().contains("Paused: nothing more is released"));
-    lab.run(&["rollout", "pause", "12", "--end"]).good();
+    // Nothing is promised that a pause keeps from being.
+    for (args, what) in [
+        (&["rollout", "approve", "12"][..], "wave 3 comes"),
+        (&["rollout", "promote", "12", "packer-01"], "they are released"),
+    ] {
+        let said = lab.run(args);
+        let expected = format!(": it is paused: {what} only after `rollout pause 12 --end`\n");
+        assert!(said.out.contains(&expected) && !said.out.contains("next publish"), "{}", said.out);
+        said.good();
+        git(&lab.fleet, &["reset", "--quiet", "--hard", "HEAD~1"]);
+    }
+    let said = lab.run(&["rollout", "pause", "12", "--end"]).good();
+    assert!(said.contains("it goes on with the next publish"), "{said}");
     let json: Value = serde_json::from_str(&lab.run(&["rollout", "approve", "12", "--output", "json"]).good()).unwrap();
     assert_eq!((&json["words"]["approved"], &json["wasThere"]), (&3.into(), &false.into()));
     lab.run(&["rollout", "promote", "12", "packer-01"]).good();
@@ -333,7 +345,11 @@ fn a_word_for_what_is_not_there_or_is_over_is_refused() {
     assert!(lab.run(&["rollout", "approve", "12"]).failed(1).contains("has changes that are not committed"));
     remember(&lab.home, 12, Phase::Stopped, &["press-01"]);
     lab.commit();
-    lab.run(&["rollout", "resume", "12"]).good();
+    let said = lab.run(&["rollout", "pause", "12", "--end"]).good();
+    assert!(said.contains(": it is stopped: it goes on only after `rollout resume 12`\n"), "{said}");
+    lab.run(&["rollout", "pause", "12"]).good();
+    let said = lab.run(&["rollout", "resume", "12"]).good();
+    assert!(said.contains(": it is paused: stop 1 is lifted only after `rollout pause 12 --end`\n"), "{said}");
     assert_eq!(lab.read("rollouts/12.yaml"), "paused: true\nresumed: 1\n");
     let said = lab.run(&["rollout", "approve", "12"]).failed(1);
     assert!(said.contains("no wave of rollout 12 that is to come needs anybody's word"), "{said}");

@@ -8,6 +8,7 @@ use serde_json::json;
 use super::super::{OutputArgs, Place, asked, questions, read_fleet};
 use super::show::unknown;
 use crate::error::Failure;
+use crate::fleet::{Promoted, RolloutWords};
 use crate::operator::{FleetHost, RolloutSaid, RolloutWord, say};
 use crate::repos::Home;
 use crate::rollout::{Phase, Record, RolloutState};
@@ -93,9 +94,12 @@ pub(in crate::cli) struct PromoteArgs {
 }
 
 pub(super) fn pause(place: &Place, args: &PauseArgs) -> Result<u8, Failure> {
-    open(place, args.number)?;
-    let then = if args.end { "it goes on with the next publish" } else { "nothing more of it is released" };
-    write(place, args.number, &RolloutWord::Paused(!args.end), then, args.output)
+    let rollout = open(place, args.number)?;
+    let (then, what) = match args.end {
+        true => ("it goes on with the next publish", "it goes on"),
+        false => ("nothing more of it is released", ""),
+    };
+    write(place, args.number, rollout.as_ref(), &RolloutWord::Paused(!args.end), (then, what), args.output)
 }
 
 pub(super) fn approve(place: &Place, args: &ApproveArgs) -> Result<u8, Failure> {
@@ -105,8 +109,9 @@ pub(super) fn approve(place: &Place, args: &ApproveArgs) -> Result<u8, Failure> 
         open.approval(place)?.ok_or_else(|| needs_none(args.number))
     };
     let wave = args.wave.map_or_else(next, Ok)?;
-    let then = format!("wave {wave} comes once the ones before are well");
-    write(place, args.number, &RolloutWord::Approved(wave), &then, args.output)
+    let what = format!("wave {wave} comes");
+    let then = format!("{what} once the ones before are well");
+    write(place, args.number, rollout.as_ref(), &RolloutWord::Approved(wave), (&then, &what), args.output)
 }
 
 pub(super) fn resume(place: &Place, args: &ResumeArgs) -> Result<u8, Failure> {
@@ -117,7 +122,8 @@ pub(super) fn resume(place: &Place, args: &ResumeArgs) -> Result<u8, Failure> {
     };
     let stop = args.stop.map_or_else(open, Ok)?;
     let then = format!("stop {stop} is lifted with the next publish, and what failed until then is accepted");
-    write(place, args.number, &RolloutWord::Resumed(stop), &then, args.output)
+    let what = format!("stop {stop} is lifted");
+    write(place, args.number, rollout.as_ref(), &RolloutWord::Resumed(stop), (&then, &what), args.output)
 }
 
 pub(super) fn promote(place: &Place, args: &PromoteArgs) -> Result<u8, Failure> {
@@ -128,7 +134,8 @@ pub(super) fn promote(place: &Place, args: &PromoteArgs) -> Result<u8, Failure> 
         return Err(Failure::new(format!("`{stranger}` is no device of rollout {}", args.number)));
     }
     let word = if devices.is_empty() { RolloutWord::PromotedAll } else { RolloutWord::Promoted(devices) };
-    write(place, args.number, &word, "they are released with the next publish", args.output)
+    let (then, what) = ("they are released with the next publish", "they are released");
+    write(place, args.number, rollout.as_ref(), &word, (then, what), args.output)
 }
 
 /// What is known of a rollout that didn't end.
@@ -214,9 +221,37 @@ fn needs_none(number: u32) -> Failure {
     ))
 }
 
-fn write(place: &Place, number: u32, word: &RolloutWord, then: &str, output: OutputArgs) -> Result<u8, Failure> {
+/// What keeps a word from what it is for, and the command that ends that.
+fn in_its_way(
+    number: u32,
+    open: Option<&Open>,
+    word: &RolloutWord,
+    words: &RolloutWords,
+) -> Option<(&'static str, String)> {
+    let is_lifted = |stop: &u32| words.resumed == *stop || words.promoted == Promoted::All;
+    let stop = open.and_then(|open| open.state().open_stop()).filter(|stop| !is_lifted(stop));
+    match word {
+        RolloutWord::Paused(true) => None,
+        RolloutWord::Paused(false) | RolloutWord::Approved(_) if !words.paused => {
+            stop.map(|_| ("stopped", format!("resume {number}")))
+        }
+        _ => words.paused.then(|| ("paused", format!("pause {number} --end"))),
+    }
+}
+
+/// Writes a person's word. `then`: what happens then; `what`: the same without when, for where something else is in its way.
+fn write(
+    place: &Place,
+    number: u32,
+    open: Option<&Open>,
+    word: &RolloutWord,
+    (then, what): (&str, &str),
+    output: OutputArgs,
+) -> Result<u8, Failure> {
     let RolloutSaid { file, was_there, words } = say(&place.work_tree()?, number, word)?;
     let said = if was_there { "says so already" } else { "says so now" };
+    let then = in_its_way(number, open, word, &words)
+        .map_or_else(|| then.to_owned(), |(how, end)| format!("it is {how}: {what} only after `rollout {end}`"));
     let text = format!("{file} {said}: {then}\n{}", place.next_push()?);
     output.print(&text, || {
         json!({
