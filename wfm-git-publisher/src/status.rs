@@ -14,6 +14,7 @@ mod view;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 use jiff::Timestamp;
 use repo_model::report::{ClosedGate, Condition, Doubt, SeenList};
@@ -86,9 +87,9 @@ pub struct DeviceStatus {
     pub blocked: Vec<Blocked>,
     /// The rollouts that hold a change for it back.
     pub held_by: Vec<RolloutPlace>,
-    /// Seconds since its last believable heartbeat.
+    /// Seconds since its last believable heartbeat came here.
     pub heartbeat_age: Option<i64>,
-    /// Seconds since the newest believable thing that it said; absent if it never said one.
+    /// Seconds since the newest believable thing that it said came here; absent if it never said one.
     pub heard_age: Option<i64>,
     /// What its tip holds or it reports, by name.
     pub deployments: Vec<DeploymentRow>,
@@ -153,7 +154,7 @@ pub struct DeploymentRow {
     pub reason: Option<String>,
     /// How it stands with the restarts that the fleet asks for; absent where it asks for none and the device says none.
     pub restarts: Option<Restarts>,
-    /// Seconds since the report or heartbeat that the newest of these is from.
+    /// Seconds since the report or heartbeat came here that the newest of these is from.
     pub age: Option<i64>,
 }
 
@@ -221,14 +222,17 @@ pub fn read(
             None if fleet.broken.devices.contains(id) => Membership::Enrolled,
             None => Membership::Gone,
         };
-        let evidence = index.evidence(id, device.map_or(&[][..], |device| &device.status_keys));
+        let (evidence, heard) = index.evidence(id, device.map_or(&[][..], |device| &device.status_keys));
         let remarks = match membership {
             Membership::Gone => left(home, id, &findings),
             Membership::Retired => retired(id, &findings),
             Membership::Enrolled => device.and_then(being_retired).or_else(|| shut_out(home, id)).into_iter().collect(),
             Membership::NotEnrolled => Vec::new(),
         };
-        let mut status = evidence.status(id, membership, silence(&policy, fleet.report_seconds(id)), now);
+        let mut status = {
+            let silence = Duration::from_secs(silence(&policy, fleet.report_seconds(id)));
+            evidence.status((id, membership), heard, silence, now)
+        };
         status.remarks.extend(remarks);
         status.doubts.extend(unreachable.get(id).cloned());
         status.blocked = findings.of(id).to_vec();

@@ -11,7 +11,9 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-pub use check::{Beside, Heartbeat, Link, MAX_CHAIN, Named, Status, chain, heartbeat, identity, newest_state};
+pub use check::{
+    Beside, Heartbeat, Link, MAX_CHAIN, Named, Status, chain, heartbeat, identity, newest_state, time_ahead,
+};
 pub use condition::{Condition, ConditionType, Reason};
 pub use doubt::Doubt;
 pub use health::{Drift, Health};

@@ -84,7 +84,7 @@ pub use values::{Given, Setting, Values};
 pub(crate) use values::{shown_source, shown_value};
 pub use version::compare_versions;
 pub use windows::Windows;
-pub(crate) use windows::{is_overdue, talks_again};
+pub(crate) use windows::{is_silent, talks_again};
 
 /// The file that every fleet has at its root.
 pub const SETTINGS: &str = "fleet.yaml";

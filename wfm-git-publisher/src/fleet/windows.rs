@@ -74,14 +74,17 @@ fn known_zone(name: &str) -> Option<TimeZone> {
     TimeZoneDatabase::bundled().get(name).ok()
 }
 
-/// Whether a device that is on would have been heard of by now: it may say nothing for `patience`, and one that its windows let say
-/// nothing for as long again from when they open.
-pub(crate) fn is_overdue(
-    windows: Option<&WindowsPolicy>,
-    silent: Duration,
-    patience: Duration,
-    now: Timestamp,
-) -> bool {
+/// For how long a device may say nothing at most, whatever its windows let it.
+const MONTH: Duration = Duration::from_hours(31 * 24);
+
+/// Whether a device that came to be heard so long ago says nothing: it may for `patience`, and one that its windows let say nothing
+/// for as long again from when they open.
+pub(crate) fn is_silent(windows: Option<&WindowsPolicy>, silent: Duration, patience: Duration, now: Timestamp) -> bool {
+    silent > MONTH || is_overdue(windows, silent, patience, now)
+}
+
+/// Whether a device that is on would have been heard of by now.
+fn is_overdue(windows: Option<&WindowsPolicy>, silent: Duration, patience: Duration, now: Timestamp) -> bool {
     let Some(late) = silent.checked_sub(patience).filter(|late| !late.is_zero()) else { return false };
     let due = now.checked_sub(late).unwrap_or(Timestamp::MIN);
     let opens = windows.and_then(|windows| talks_again(windows, due));
@@ -120,4 +123,34 @@ fn spans(field: Field<'_>) -> Option<Vec<Span>> {
             Some(Span { start: start?, length: length? })
         })
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_time_counts_as_silence_in_which_it_may_talk() {
+        let now = "2027-03-10T12:30:00Z".parse().expect("a moment");
+        let (hour, day) = (Duration::from_hours(1), Duration::from_hours(24));
+        let is = |windows: Option<&WindowsPolicy>, heard, most| is_silent(windows, heard, most, now);
+        assert!(!is(None, Duration::from_secs(3000), hour) && is(None, Duration::from_secs(5000), hour));
+        assert!(!is(None, Duration::ZERO, hour));
+        let talks = |start: &str| {
+            let text = format!(r#"{{"zone":"UTC","talk":{{"allow":[{{"start":"{start}","lengthSeconds":3600}}]}}}}"#);
+            serde_json::from_str::<WindowsPolicy>(&text).expect("windows")
+        };
+        // One hour of each day, which began half an hour ago.
+        let daily = talks("0 12 * * *");
+        assert!(!is(Some(&daily), day, 2 * hour));
+        assert!(is(Some(&daily), 3 * day, 2 * hour));
+        // It is down, and has been so for half an hour of two.
+        let down = r#"{"zone":"UTC","downtime":[{"start":"0 12 * * *","lengthSeconds":7200}]}"#;
+        let down = serde_json::from_str::<WindowsPolicy>(down).expect("windows");
+        assert!(!is(Some(&down), Duration::from_secs(5000), hour) && is(Some(&down), 3 * hour, hour));
+        // One hour of the year.
+        let yearly = talks("0 12 1 7 *");
+        assert!(!is(Some(&yearly), 20 * day, hour), "it may not");
+        assert!(is(Some(&yearly), 32 * day, hour), "nobody may be away for so long");
+    }
 }

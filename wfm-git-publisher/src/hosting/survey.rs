@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use repo_git::CommitId;
@@ -14,10 +14,10 @@ use repo_model::windows::WindowsPolicy;
 use repo_model::{Branch, DeviceId, error_chain};
 use wfm_git_host::FleetFigures;
 
-use crate::fleet::is_overdue;
+use crate::fleet::is_silent;
 use crate::plan::Code;
 use crate::publish::Findings;
-use crate::repos::{Control, ControlError, DeviceRepo, DeviceRepoError, Entry, Home, Ledger, Rosters};
+use crate::repos::{Control, ControlError, DeviceRepo, DeviceRepoError, Entry, Heard, Home, Ledger, Rosters};
 use crate::rollout::Phase;
 use crate::status::Health;
 
@@ -185,8 +185,9 @@ impl Survey {
         Ok(match said {
             None => (Standing::Unknown, None),
             Some(said)
-                if heard(home, device)
-                    .is_some_and(|heard| is_overdue(said.windows.as_ref(), heard, said.patience(), now)) =>
+                if Heard::of(&home.device(device))
+                    .age(now)
+                    .is_some_and(|age| is_silent(said.windows.as_ref(), age, said.patience(), now)) =>
             {
                 (Standing::Offline, None)
             }
@@ -237,12 +238,4 @@ impl SaidByDevice {
     fn patience(&self) -> Duration {
         Duration::from_secs(self.report.saturating_mul(3)).max(Duration::from_hours(1))
     }
-}
-
-/// How long ago a device's report came, by this machine's clock; `None` if that isn't known.
-fn heard(home: &Home, device: &DeviceId) -> Option<Duration> {
-    let repository = home.device(device);
-    let came = |branch: Branch| std::fs::metadata(repository.join(branch.ref_name())).ok()?.modified().ok();
-    let newest = Branch::BY_DEVICE.into_iter().filter_map(came).max()?;
-    SystemTime::now().duration_since(newest).ok()
 }

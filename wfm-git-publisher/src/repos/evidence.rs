@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
-use repo_git::durable::Stamp;
 use repo_git::{Commit, CommitId, TreeLimits};
 use repo_model::desired::Desired;
 use repo_model::margo::State;
@@ -12,10 +11,11 @@ use repo_model::report::doubt::TIME_AHEAD;
 use repo_model::report::{
     self, Adopted, Condition, ConditionType, CurrentState, Health, Heartbeat, MAX_CHAIN, Named, SYNCER,
 };
-use repo_model::{Branch, ComponentName, DeploymentId, DeploymentName, Digest, KeyText, Trailer};
+use repo_model::{ComponentName, DeploymentId, DeploymentName, Digest, KeyText, Trailer};
 use serde::Deserialize;
 
 use super::device::{DeviceRepo, Tip};
+use super::heard::Heard;
 use super::looks::Looks;
 use super::report::{Checked, Status};
 use crate::fleet::talks_again;
@@ -60,7 +60,7 @@ impl DeviceRepo {
         let named = status.and_then(|status| status.named.as_ref());
         let held = desired.map(|desired| Held { desired, names, named });
         Evidence {
-            silent_for: self.silent_for(tip, judge),
+            silent_for: if reports.are_absent() { 0 } else { self.silent_for(tip, judge) },
             status: status.map(|status| self.report_of(status, adopted, held.as_ref(), judge.publishers)),
             heartbeat: match &reports.heartbeat {
                 Checked::Absent => Beat::Absent,
@@ -81,9 +81,7 @@ impl DeviceRepo {
 
     /// For how many seconds the device said nothing while it could be heard.
     fn silent_for(&self, tip: Option<&Tip>, judge: Judge<'_>) -> u64 {
-        let heads = self.repo.path().join("refs/heads");
-        let moved = [Branch::Status, Branch::Heartbeat].map(|branch| moved_at(&heads.join(branch.as_str())));
-        let Some(moved) = moved.into_iter().flatten().max() else { return 0 };
+        let Some(moved) = Heard::of(self.repo.path()).last() else { return 0 };
         let windows = tip.and_then(|tip| tip.desired.envelope.policy.windows.as_ref());
         let may_talk = |moment: i64| {
             let again = windows.zip(Timestamp::from_second(moment).ok()).and_then(|(one, at)| talks_again(one, at));
@@ -105,7 +103,7 @@ impl DeviceRepo {
         let moved = held.map_or(status.time, |held| self.last_change(status, held, publishers));
         let is_done = held.is_some() && !runtime_unavailable && components.iter().all(Component::is_done);
         let stalled = conditions.iter().find(|one| one.kind == ConditionType::Stalled.as_str());
-        let heads = self.repo.path().join("refs/heads");
+        let moved_here = Heard::of(self.repo.path()).status;
         Report {
             stalled: stalled.map(|condition| condition.reason.clone()),
             runtime_unavailable,
@@ -115,7 +113,7 @@ impl DeviceRepo {
             components,
             done_since: is_done.then_some(moved),
             moved,
-            moved_here: moved_at(&heads.join(Branch::Status.as_str())).and_then(|at| Timestamp::from_second(at).ok()),
+            moved_here: moved_here.and_then(|at| Timestamp::from_second(at).ok()),
         }
     }
 
@@ -234,12 +232,6 @@ impl Held<'_> {
     fn input(&self, id: &DeploymentId, name: &ComponentName) -> Option<Digest> {
         *self.named?.components.get(id)?.get(name)?
     }
-}
-
-/// When a branch moved here last, in Unix seconds by this machine's clock: when its file was made.
-fn moved_at(file: &std::path::Path) -> Option<i64> {
-    let changed = Stamp::of(file)?.changed().duration_since(std::time::UNIX_EPOCH).ok()?;
-    i64::try_from(changed.as_secs()).ok()
 }
 
 fn is_unavailable(conditions: &[Condition]) -> bool {

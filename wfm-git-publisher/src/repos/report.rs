@@ -37,6 +37,13 @@ pub struct Reports {
     pub heartbeat: Checked<Heartbeat>,
 }
 
+impl Reports {
+    /// Whether the device never reported anything here.
+    pub(super) fn are_absent(&self) -> bool {
+        matches!((&self.status, &self.heartbeat), (Checked::Absent, Checked::Absent))
+    }
+}
+
 /// What a verified `status` says.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Status {
@@ -90,6 +97,8 @@ impl DeviceRepo {
     ) -> Reports {
         let mut reports = self.newest_reports(tip, enrolled, publishers, now);
         if let Checked::Verified(status) = &mut reports.status {
+            let time = Timestamp::from_second(status.time).unwrap_or(Timestamp::MAX);
+            status.report.doubts.extend(report::time_ahead("the commit of `status`", time, now));
             status.report.doubts.extend(self.chain(status.commit));
         }
         reports

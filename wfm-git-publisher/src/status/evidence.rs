@@ -14,11 +14,11 @@ use serde::{Deserialize, Serialize};
 
 use super::health::{self, Health};
 use super::{DeploymentRow, DeviceStatus, Membership, Restarts, SiteStatus, UNREADABLE};
-use crate::fleet::talks_again;
+use crate::fleet::{is_silent, talks_again};
 use crate::publish::doubt;
-use crate::repos::{Checked, DeviceRepo, DeviceRepoError, Home, Reports, Rosters, Tip};
+use crate::repos::{Checked, DeviceRepo, DeviceRepoError, Heard, Home, Reports, Rosters, Tip};
 
-/// What was found in a device's repository. Times are in Unix seconds, by the device's own clock.
+/// What was found in a device's repository. How old it is follows from when its branches moved: the device's clock may be wrong.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Evidence {
     /// The serial of the tip of `desired`; absent if nothing is published that can be verified.
@@ -32,9 +32,9 @@ pub(super) struct Evidence {
     /// Some of them are over after some time, so what is in doubt is read each time.
     #[serde(skip)]
     doubts: Vec<Doubt>,
-    /// When it made its `status`, and its heartbeat, as far as these are believed.
-    status_time: Option<i64>,
-    heartbeat_time: Option<i64>,
+    /// Whether its `status`, and its heartbeat, are believed.
+    has_status: bool,
+    has_heartbeat: bool,
     rows: Vec<Row>,
 }
 
@@ -50,8 +50,15 @@ struct Row {
     state: Option<String>,
     reason: Option<String>,
     restarts: Option<Restarts>,
-    /// When the newest of these was said.
-    time: Option<i64>,
+    /// Which branch told the newest of these; absent where neither did.
+    told: Option<Told>,
+}
+
+/// What a device tells something by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+enum Told {
+    Status,
+    Heartbeat,
 }
 
 impl Evidence {
@@ -102,10 +109,8 @@ impl Evidence {
             adopted,
             is_newest: adopted.map(|adopted| adopted.serial) == desired_serial,
             reported: status.map_or(&none, |status| &status.report.deployments),
-            status_time: status.map(|status| status.time),
             running: heartbeat.map(|heartbeat| &heartbeat.state.deployments),
             answers: heartbeat.is_some_and(|heartbeat| heartbeat.state.asked.is_some()),
-            heartbeat_time: heartbeat.map(|heartbeat| heartbeat.state.time.as_second()),
             names,
         };
         Self {
@@ -116,8 +121,8 @@ impl Evidence {
             gates: syncer.map(|syncer| syncer.gates.clone()).unwrap_or_default(),
             site: None,
             doubts,
-            status_time: rows.status_time,
-            heartbeat_time: rows.heartbeat_time,
+            has_status: status.is_some(),
+            has_heartbeat: heartbeat.is_some(),
             rows: rows.all(),
         }
     }
@@ -127,16 +132,23 @@ impl Evidence {
         self.desired_serial.is_some() && self.doubts.is_empty()
     }
 
-    /// What there is to say of the device now. `silence`: after how many seconds without a word it is offline.
-    pub(super) fn status(self, id: &DeviceId, membership: Membership, silence: u64, now: Timestamp) -> DeviceStatus {
+    /// What there is to say of the device now. `heard`: when its branches moved here; `silence`: for how long it may say nothing.
+    pub(super) fn status(
+        self,
+        (id, membership): (&DeviceId, Membership),
+        heard: Heard,
+        silence: Duration,
+        now: Timestamp,
+    ) -> DeviceStatus {
         let windows = self.windows.as_ref();
         let silent = windows.and_then(|windows| talks_again(windows, now)).map(|opens| {
             format!("its windows let it say nothing to the host until {opens:.0}: what is shown is as old as it may be")
         });
-        let heard_age = self.status_time.max(self.heartbeat_time).map(|heard| age(heard, now));
-        let is_silent = heard_age
-            .and_then(|age| u64::try_from(age).ok())
-            .is_some_and(|age| health::is_silent(windows, Duration::from_secs(age), Duration::from_secs(silence), now));
+        let believed = Heard {
+            status: heard.status.filter(|_| self.has_status),
+            heartbeat: heard.heartbeat.filter(|_| self.has_heartbeat),
+        };
+        let is_silent = believed.age(now).is_some_and(|age| is_silent(windows, age, silence, now));
         DeviceStatus {
             device: id.clone(),
             health: if is_silent { Health::Offline } else { Health::Ready },
@@ -150,9 +162,9 @@ impl Evidence {
             remarks: silent.into_iter().collect(),
             blocked: Vec::new(),
             held_by: Vec::new(),
-            heartbeat_age: self.heartbeat_time.map(|time| age(time, now)),
-            heard_age,
-            deployments: self.rows.into_iter().map(|row| row.shown(now)).collect(),
+            heartbeat_age: believed.heartbeat.map(|time| age(time, now)),
+            heard_age: believed.last().map(|time| age(time, now)),
+            deployments: self.rows.into_iter().map(|row| row.shown(believed, now)).collect(),
             doubts: self.doubts,
         }
     }
@@ -188,7 +200,11 @@ impl Said {
 }
 
 impl Row {
-    fn shown(self, now: Timestamp) -> DeploymentRow {
+    fn shown(self, heard: Heard, now: Timestamp) -> DeploymentRow {
+        let told = self.told.and_then(|told| match told {
+            Told::Status => heard.status,
+            Told::Heartbeat => heard.heartbeat,
+        });
         DeploymentRow {
             deployment: self.name,
             deployment_id: self.id,
@@ -201,7 +217,7 @@ impl Row {
             state: self.state,
             reason: self.reason,
             restarts: self.restarts,
-            age: self.time.map(|time| age(time, now)),
+            age: told.map(|time| age(time, now)),
         }
     }
 }
@@ -216,7 +232,7 @@ fn disbelieved<T>(branch: &str, checked: &Checked<T>) -> Option<Doubt> {
     Some(Doubt::new(why.code.clone(), format!("`{branch}` can't be believed: {}", why.message)))
 }
 
-/// Clocks differ: what comes from the future is new.
+/// What moved later than now, by a clock that was ahead, moved now.
 fn age(then: i64, now: Timestamp) -> i64 {
     now.as_second().saturating_sub(then).max(0)
 }
@@ -228,11 +244,9 @@ struct Rows<'a> {
     /// Whether that is the tip.
     is_newest: bool,
     reported: &'a BTreeMap<DeploymentId, DeploymentStatus>,
-    status_time: Option<i64>,
     running: Option<&'a BTreeMap<DeploymentId, CurrentDeployment>>,
     /// Whether its syncer tells what it has done of what the fleet asks for.
     answers: bool,
-    heartbeat_time: Option<i64>,
     /// Names of deployments that the tip has no more.
     names: &'a BTreeMap<DeploymentId, DeploymentName>,
 }
@@ -261,7 +275,7 @@ impl Rows<'_> {
             state: reported.map(|status| status.status.state.to_string()),
             reason: self.reason(id, reported),
             restarts: self.restarts(id),
-            time: observed.and(self.heartbeat_time).or(self.status_time.filter(|_| reported.is_some())),
+            told: observed.map(|_| Told::Heartbeat).or(reported.map(|_| Told::Status)),
         }
     }
 

@@ -2,17 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::time::Duration;
 
-use jiff::Timestamp;
 use repo_model::ErrorCode;
 use repo_model::margo::{DeploymentStatus, ReportedCode, State};
 use repo_model::report::{ConditionType, CurrentComponent, CurrentDeployment, Drift, Health as Observed};
-use repo_model::windows::WindowsPolicy;
 use serde::{Deserialize, Serialize, Serializer};
 
 use super::{DeviceStatus, Membership};
-use crate::fleet::{counted, is_overdue};
+use crate::fleet::counted;
 use crate::words::words;
 
 words! {
@@ -174,14 +171,6 @@ fn words(status: &DeviceStatus, is_suspended: bool) -> BTreeSet<Health> {
     all.chain(gates).chain([status.health]).collect()
 }
 
-/// For how long a device may say nothing at most, whatever its windows let it.
-const MONTH: Duration = Duration::from_hours(31 * 24);
-
-/// Whether a device that was heard so long ago says nothing: it may for `most`, or until it could have spoken.
-pub(super) fn is_silent(windows: Option<&WindowsPolicy>, heard: Duration, most: Duration, now: Timestamp) -> bool {
-    heard > MONTH || is_overdue(windows, heard, most, now)
-}
-
 /// What a change waits with for its time, for somebody or for another deployment.
 const WAITING: [ErrorCode; 5] = [
     ErrorCode::WaitingWindow,
@@ -296,32 +285,6 @@ mod tests {
             assert_eq!(of(&format!(r#""state":"{state}""#), None, false, true), health, "{state}");
         }
         assert_eq!(of_deployment(None, None, false, true), Health::Ready, "nobody wants it, and nobody has it");
-    }
-
-    #[test]
-    fn only_time_counts_as_silence_in_which_it_may_talk() {
-        let now = "2027-03-10T12:30:00Z".parse().expect("a moment");
-        let (hour, day) = (Duration::from_hours(1), Duration::from_hours(24));
-        let is = |windows: Option<&WindowsPolicy>, heard, most| is_silent(windows, heard, most, now);
-        assert!(!is(None, Duration::from_secs(3000), hour) && is(None, Duration::from_secs(5000), hour));
-        // A clock that is ahead of ours is one that was heard now.
-        assert!(!is(None, Duration::ZERO, hour));
-        let talks = |start: &str| {
-            let text = format!(r#"{{"zone":"UTC","talk":{{"allow":[{{"start":"{start}","lengthSeconds":3600}}]}}}}"#);
-            serde_json::from_str::<WindowsPolicy>(&text).expect("windows")
-        };
-        // One hour of each day, which began half an hour ago.
-        let daily = talks("0 12 * * *");
-        assert!(!is(Some(&daily), day, 2 * hour));
-        assert!(is(Some(&daily), 3 * day, 2 * hour));
-        // It is down, and has been so for half an hour of two.
-        let down = r#"{"zone":"UTC","downtime":[{"start":"0 12 * * *","lengthSeconds":7200}]}"#;
-        let down = serde_json::from_str::<WindowsPolicy>(down).expect("windows");
-        assert!(!is(Some(&down), Duration::from_secs(5000), hour) && is(Some(&down), 3 * hour, hour));
-        // One hour of the year.
-        let yearly = talks("0 12 1 7 *");
-        assert!(!is(Some(&yearly), 20 * day, hour), "it may not");
-        assert!(is(Some(&yearly), 32 * day, hour), "nobody may be away for so long");
     }
 
     #[test]

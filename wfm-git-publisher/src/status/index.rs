@@ -7,18 +7,23 @@ use std::thread;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use repo_git::repo::{BranchStamps, stamped_branches};
+use repo_git::repo::{BranchStamps, moved_at, stamped_branches};
 use repo_model::{Branch, DeviceId, Digest, KeyText, error_chain};
 use tracing::debug;
 
 use super::evidence::Evidence;
 use super::lines::{self, Lines, OLD};
 use crate::publish::program;
-use crate::repos::{Control, ControlError, Home, Rosters};
+use crate::repos::{Control, ControlError, Heard, Home, Rosters};
 
 /// The branches that [`Evidence`] is read from.
 const BRANCHES: [&str; 4] =
     [Branch::Desired.as_str(), Branch::Status.as_str(), Branch::Heartbeat.as_str(), Branch::Site.as_str()];
+
+/// When what the device says came here, of all [`BRANCHES`].
+fn heard([_, status, heartbeat, _]: [Option<i64>; BRANCHES.len()]) -> Heard {
+    Heard { status, heartbeat }
+}
 
 /// The repositories of a home, read through what is known of them.
 #[derive(Debug)]
@@ -46,14 +51,15 @@ impl<'a> Index<'a> {
         Self { home, rosters, now, devices, lines, anew: Mutex::default() }
     }
 
-    /// What a device's repository says, which is read where a branch of it moved.
-    pub(super) fn evidence(&self, device: &DeviceId, enrolled: &[KeyText]) -> Evidence {
+    /// What a device's repository says, which is read where a branch of it moved, and when that came.
+    pub(super) fn evidence(&self, device: &DeviceId, enrolled: &[KeyText]) -> (Evidence, Heard) {
         let path = self.home.device(device);
         if let Some((stamps, at, evidence)) = self.lines.get::<Read<Evidence>>(device.as_str()) {
+            let stood = |devices| BranchStamps::moved_below(devices, Home::device_name(device).as_ref(), BRANCHES);
             // A clock that was set back may lead to other doubts.
-            let stood = |devices| BranchStamps::below(devices, Home::device_name(device).as_ref(), BRANCHES);
-            if at <= self.now.as_second() && self.devices.as_ref().is_some_and(|devices| stamps == stood(devices)) {
-                return evidence;
+            let stood = self.devices.as_ref().map(stood).filter(|_| at <= self.now.as_second());
+            if let Some((_, moved)) = stood.filter(|(stood, _)| stamps == *stood) {
+                return (evidence, heard(moved));
             }
         }
         // Of the files, whose times are those of this machine.
@@ -64,7 +70,8 @@ impl<'a> Index<'a> {
             let line = self.lines.line(device.as_str(), &read);
             self.anew.lock().unwrap_or_else(PoisonError::into_inner).extend(line);
         }
-        evidence
+        // After it was read, so that whatever it says came by then.
+        (evidence, heard(moved_at(&path, BRANCHES)))
     }
 
     /// Keeps what was read anew; how many bytes that is.

@@ -10,7 +10,8 @@ use wfm_git_publisher::status::Health;
 use crate::device_history::tells;
 use crate::reports::Reporter;
 use crate::rollouts;
-use crate::support::{Lab, after, cells, page};
+use crate::support::{BEGIN, Lab, after, cells, page};
+use crate::trace::said_at;
 use crate::waves::reports;
 
 const DEVICES: [&str; 5] = ["mill-01", "mill-02", "mill-03", "mill-04", "mill-05"];
@@ -35,8 +36,8 @@ pub(crate) fn lab() -> Lab {
         reports(&lab, device, state);
         Reporter { lab: &lab, device }.heartbeat(device, &after(-60));
     }
-    let away = Reporter { lab: &lab, device: "mill-03" };
-    away.heartbeat("mill-03", &after(-7200));
+    Reporter { lab: &lab, device: "mill-03" }.heartbeat("mill-03", &after(-60));
+    lab.was_heard("mill-03", 7200);
     lab
 }
 
@@ -84,6 +85,43 @@ fn each_device_has_one_word_and_whoever_was_not_heard_is_not_counted_as_well() {
     lab.commit();
     let some = shown(&lab, &["mill-01", "mill-02"]);
     assert_eq!(named(&some), [("mill-01", "suspended"), ("mill-02", "failed")]);
+}
+
+#[test]
+fn silence_is_told_by_when_something_came_here_and_not_by_the_clock_of_who_sent_it() {
+    let lab = lab();
+    // Its clock is two hours behind, and it was heard just now.
+    Reporter { lab: &lab, device: "mill-01" }.heartbeat("mill-01", &after(-7200));
+    // Its clock was 20 hours ahead when it said its last word, two hours ago.
+    Reporter { lab: &lab, device: "mill-02" }.heartbeat("mill-02", &after(72_000));
+    lab.was_heard("mill-02", 7200);
+    let words = |page: &Value| {
+        page["devices"].as_array().expect("devices").iter().map(|one| one["health"].clone()).collect::<Vec<_>>()
+    };
+    let page = shown(&lab, &["mill-01", "mill-02"]);
+    assert_eq!(words(&page), ["ready", "offline"], "{page:#}");
+    let ages = |device: &Value| {
+        [&device["heardAge"], &device["heartbeatAge"], &device["deployments"][0]["age"]]
+            .map(|age| age.as_i64().expect("an age"))
+    };
+    assert!(ages(&page["devices"][0]).into_iter().all(|age| age < 600), "{page:#}");
+    assert!(ages(&page["devices"][1]).into_iter().all(|age| (7200..7800).contains(&age)), "{page:#}");
+    // The same where branches have no files of their own: they came before `packed-refs` was written.
+    lab.git("mill-02", &["pack-refs", "--all"]);
+    assert_eq!(words(&shown(&lab, &["mill-02"])), ["failed"]);
+    lab.was_written("mill-02", "packed-refs", 7200);
+    assert_eq!(words(&shown(&lab, &["mill-02"])), ["offline"]);
+    // A file of tomorrow, because this machine's clock was ahead, says that it was heard, and that only.
+    lab.was_heard("mill-01", -86_400);
+    let page = shown(&lab, &["mill-01"]);
+    assert_eq!((words(&page), page["devices"][0]["heardAge"].clone()), (vec![json!("ready")], json!(0)));
+    // What the device's clock says is at most a reason to doubt it.
+    said_at(&lab, "mill-01", *BEGIN + 20 * 86_400);
+    let page = shown(&lab, &["mill-01"]);
+    assert_eq!(
+        (words(&page), &page["devices"][0]["doubts"][0]["code"]),
+        (vec![json!("doubtful")], &json!("time-ahead"))
+    );
 }
 
 #[test]

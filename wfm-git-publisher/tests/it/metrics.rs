@@ -1,8 +1,4 @@
 //! What `/metrics` says of devices: who has what was published, and how long publishes take to arrive.
-#![allow(clippy::disallowed_methods, reason = "test data needs no syncing")]
-
-use std::fs::File;
-use std::time::{Duration, SystemTime};
 
 use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp};
@@ -18,12 +14,6 @@ const DEVICES: [&str; 2] = ["press-01", "packer-01"];
 /// How many devices stand so.
 fn count(site: &Site, auditor: &Login, state: &str) -> i64 {
     site.metric(&format!("wfm_devices{{state=\"{state}\"}}"), auditor)
-}
-
-/// Nothing was heard of a device for so long.
-fn was_silent(lab: &Lab, device: &str, hours: u64) {
-    let file = File::open(lab.repo(device).join("refs/heads/status")).unwrap();
-    file.set_modified(SystemTime::now() - Duration::from_secs(hours * 3600)).unwrap();
 }
 
 #[test]
@@ -47,7 +37,7 @@ fn devices_that_are_off_or_gone_say_nothing_of_how_quick_publishes_arrive() {
     let deployments = |state: &str| site.metric(&format!("wfm_deployments{{state=\"{state}\"}}"), &auditor);
     assert_eq!((deployments("installed"), deployments("failed")), (2, 0));
 
-    was_silent(&site.lab, "press-01", 2);
+    site.lab.was_heard("press-01", 2 * 3600);
     site.restart();
     assert_eq!((count(&site, &auditor, "behind"), count(&site, &auditor, "offline")), (1, 1));
 
@@ -70,7 +60,7 @@ fn a_device_that_has_everything_and_is_not_heard_of_is_not_counted_as_current() 
     let mut site = Site::on(lab, "");
     let auditor = site.login("audit", Role::Auditor, None);
     assert_eq!((count(&site, &auditor, "current"), count(&site, &auditor, "offline")), (2, 0));
-    was_silent(&site.lab, "press-01", 2);
+    site.lab.was_heard("press-01", 2 * 3600);
     site.restart();
     assert_eq!((count(&site, &auditor, "current"), count(&site, &auditor, "offline")), (1, 1));
 }
@@ -92,7 +82,7 @@ fn a_device_that_its_windows_let_say_nothing_is_not_offline_until_it_could_have_
     let auditor = site.login("audit", Role::Auditor, None);
     // They were open 6 hours ago, and are so again in 18.
     for (hours, behind, offline) in [(2, 1, 0), (5, 1, 0), (10, 0, 1), (40, 0, 1)] {
-        was_silent(&site.lab, "press-01", hours);
+        site.lab.was_heard("press-01", hours * 3600);
         site.restart();
         assert_eq!((count(&site, &auditor, "behind"), count(&site, &auditor, "offline")), (behind, offline), "{hours}");
     }

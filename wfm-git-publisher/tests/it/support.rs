@@ -9,7 +9,7 @@ use std::process::{Command, Output, Stdio};
 use std::sync::LazyLock;
 use std::sync::atomic::AtomicBool;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use repo_git::SigningKey;
 use repo_model::envelope::Lock;
 use repo_model::message::Message;
@@ -342,6 +342,22 @@ impl Lab {
 
     pub(crate) fn repo(&self, device: &str) -> PathBuf {
         self.home.device(&device.parse::<DeviceId>().unwrap())
+    }
+
+    /// What a device reported came here so many seconds ago.
+    pub(crate) fn was_heard(&self, device: &str, seconds: i64) {
+        for branch in ["refs/heads/status", "refs/heads/heartbeat"] {
+            if self.repo(device).join(branch).exists() {
+                self.was_written(device, branch, seconds);
+            }
+        }
+    }
+
+    /// A file of a device's repository was written so many seconds ago.
+    pub(crate) fn was_written(&self, device: &str, file: &str, seconds: i64) {
+        let moment = Timestamp::now() - SignedDuration::from_secs(seconds);
+        let file = fs::File::options().write(true).open(self.repo(device).join(file)).unwrap();
+        file.set_modified(moment.into()).unwrap();
     }
 
     pub(crate) fn git(&self, device: &str, args: &[&str]) -> String {

@@ -121,7 +121,7 @@ fn what_a_rollout_holds_back_is_not_there_although_a_newer_state_contains_the_co
 }
 
 /// Makes the tip of `status` one of this second by the device's clock.
-fn said_at(lab: &Lab, device: &str, second: i64) {
+pub(crate) fn said_at(lab: &Lab, device: &str, second: i64) {
     let repo = Repo::open(&lab.repo(device)).expect("a repository");
     let tip = repo.commit(repo.tip("status").expect("readable").expect("a tip")).expect("a commit");
     let (author, committer, tree) = (tip.author.clone(), tip.committer, TreeSource::Existing(tip.tree));
@@ -154,6 +154,7 @@ fn whoever_was_not_heard_or_is_not_believed_is_never_counted_as_done() {
     lab.run(&["trace", "--exit-code"]).failed(1);
     // One that said so two hours ago, and nothing since, has it and isn't fine.
     said_at(&lab, "press-01", *BEGIN - 7200);
+    lab.was_heard("press-01", 7200);
     lab.git("press-01", &["update-ref", "-d", "refs/heads/heartbeat"]);
     let silent = lab.run(&["trace", "--device", "press-01", "--exit-code"]);
     assert!(

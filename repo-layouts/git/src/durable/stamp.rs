@@ -11,12 +11,13 @@ use rustix::fs::{AtFlags, CWD, statat};
 pub const TICK: Duration = Duration::from_millis(50);
 
 /// What another file, other contents and other permissions change: inode, length and the time of the last change, which
-/// nobody can set back.
+/// nobody can set back; and when the contents were written, which a copy may keep.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stamp {
     inode: u64,
     size: u64,
     changed: (i64, i64),
+    modified: i64,
 }
 
 impl Stamp {
@@ -29,7 +30,17 @@ impl Stamp {
     pub(crate) fn below(directory: impl AsFd, path: &Path) -> Option<Self> {
         let found = statat(directory, path, AtFlags::empty()).ok()?;
         let changed = (found.st_ctime, i64::try_from(found.st_ctime_nsec).unwrap_or(0));
-        Some(Self { inode: found.st_ino, size: u64::try_from(found.st_size).unwrap_or(0), changed })
+        Some(Self {
+            inode: found.st_ino,
+            size: u64::try_from(found.st_size).unwrap_or(0),
+            changed,
+            modified: found.st_mtime,
+        })
+    }
+
+    /// When its contents were written last (`mtime`), in Unix seconds: what a copy of all about a file keeps.
+    pub fn modified(&self) -> i64 {
+        self.modified
     }
 
     /// When contents, owner or permissions were changed last (`ctime`); 1970 for anything before.
@@ -44,7 +55,7 @@ impl Stamp {
         now.duration_since(self.changed()).unwrap_or_else(|error| error.duration()) > TICK
     }
 
-    /// All of it as bytes.
+    /// What tells it from others, as bytes.
     pub(crate) fn to_bytes(self) -> [u8; 32] {
         let [seconds, nanoseconds] = [self.changed.0, self.changed.1].map(i64::to_be_bytes);
         let parts = [self.inode.to_be_bytes(), self.size.to_be_bytes(), seconds, nanoseconds];
@@ -64,7 +75,7 @@ mod tests {
     #[test]
     fn a_stamp_of_now_hides_what_comes_next_and_no_other() {
         let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000);
-        let at = |seconds, nanos| Stamp { inode: 1, size: 1, changed: (seconds, nanos) };
+        let at = |seconds, nanos| Stamp { inode: 1, size: 1, changed: (seconds, nanos), modified: seconds };
         let stamp = at(1_700_000_000, 10_000_000);
         assert_eq!(stamp.changed(), now + Duration::from_millis(10));
         assert!(!stamp.is_of_another_moment(now) && !stamp.is_of_another_moment(now + TICK));

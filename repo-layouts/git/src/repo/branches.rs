@@ -42,6 +42,16 @@ impl BranchStamps {
         Self::put_together(&stamps(directory.as_fd(), path, &names))
     }
 
+    /// The same, with when each branch moved here last by its file, in Unix seconds.
+    pub fn moved_below<const N: usize>(
+        directory: impl AsFd,
+        path: &Path,
+        names: [impl AsRef<str>; N],
+    ) -> (Self, [Option<i64>; N]) {
+        let stamps = stamps(directory.as_fd(), path, &names);
+        (Self::put_together(&stamps), moved(&stamps))
+    }
+
     fn put_together(stamps: &[Option<Stamp>]) -> Self {
         let bytes: Vec<_> = stamps.iter().map(|stamp| stamp.map_or([0; 32], Stamp::to_bytes)).collect();
         Self(Digest::of(bytes.as_flattened()))
@@ -56,6 +66,19 @@ fn stamps(directory: BorrowedFd<'_>, path: &Path, names: &[impl AsRef<str>]) -> 
         stamps.push(stamp(&path.join(PACKED_REFS)));
     }
     stamps
+}
+
+/// When branches of the bare repository at `path` moved here last, in Unix seconds by this machine's clock: when their files were
+/// written. One without a file moved before `packed-refs` was written, and before any that has one; it may as well not exist.
+pub fn moved_at<const N: usize>(path: &Path, names: [impl AsRef<str>; N]) -> [Option<i64>; N] {
+    moved(&stamps(CWD, path, &names))
+}
+
+fn moved<const N: usize>(stamps: &[Option<Stamp>]) -> [Option<i64>; N] {
+    let at = |stamp: &Option<Stamp>| stamp.as_ref().map(Stamp::modified);
+    let (files, packed) = stamps.split_at(N.min(stamps.len()));
+    let before = files.iter().filter_map(at).chain(packed.iter().filter_map(at)).min();
+    std::array::from_fn(|n| files.get(n).and_then(at).or(before))
 }
 
 /// Where branches stand, as [`branches`], with what tells later that nobody touched them. That is absent where something

@@ -35,7 +35,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 pub use advertise::Ref;
 pub use bare::Bare;
 pub use batch::{Batch, BatchError, CommitSpec, Pack, Person, Prepared, TreeSource, tree_id};
-pub use branches::{BranchStamps, BranchesError, branches, stamped_branches};
+pub use branches::{BranchStamps, BranchesError, branches, moved_at, stamped_branches};
 pub use changes::{Change, Changes, Held};
 pub use commit::Commit;
 pub use consolidate::ConsolidateError;

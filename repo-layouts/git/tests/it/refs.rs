@@ -4,7 +4,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use repo_git::repo::{Bare, BranchStamps, branches, stamped_branches};
+use repo_git::repo::{Bare, BranchStamps, branches, moved_at, stamped_branches};
 use repo_git::{CommitId, Expected, LockError, RefError, RefMove, Repo, WriteError};
 
 use crate::support::{Corner, commit, grown, newborn, set, store, tree};
@@ -242,6 +242,31 @@ fn every_touch_of_a_branch_gives_another_stamp() {
     }
     git(&["symbolic-ref", "refs/heads/status", "refs/heads/desired"]);
     assert_eq!(look(now + 100), ([Some(two), Some(two)], None), "what a symbolic ref names moves without it");
+}
+
+#[test]
+fn a_branch_moved_when_its_file_was_written_and_one_without_a_file_before_packed_refs_was() {
+    let corner = Corner::new();
+    let repo = corner.repo("r.git");
+    let one = commit(&repo, "status", &[("f", "1")]);
+    let written = |file: &str, second: u64| {
+        let file = fs::File::options().write(true).open(repo.path().join(file)).expect("there");
+        file.set_modified(UNIX_EPOCH + Duration::from_secs(second)).expect("set");
+    };
+    let moved = || moved_at(repo.path(), ["status", "heartbeat"]);
+    written("refs/heads/status", 1000);
+    assert_eq!(moved()[0], Some(1000));
+    set(&repo, "heartbeat", one);
+    written("refs/heads/heartbeat", 2000);
+    assert_eq!(moved(), [Some(1000), Some(2000)]);
+    corner.git(repo.path(), &["pack-refs", "--all"]);
+    written("packed-refs", 3000);
+    assert_eq!(moved(), [Some(3000); 2]);
+    // Whatever is written into `packed-refs` later, what lies in it came before what has a file.
+    set(&repo, "status", store(&repo, &tree(&[("f", "2")]), &[], "2"));
+    written("refs/heads/status", 4000);
+    written("packed-refs", 5000);
+    assert_eq!(moved(), [Some(4000); 2]);
 }
 
 #[test]

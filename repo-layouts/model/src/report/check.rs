@@ -286,13 +286,17 @@ pub struct Heartbeat {
     pub doubts: Vec<Doubt>,
 }
 
+/// What is doubtful about the time of a report, which is the device's own clock's.
+pub fn time_ahead(report: &str, time: Timestamp, now: Timestamp) -> Option<Doubt> {
+    let is_ahead = time.duration_since(now) > SKEW;
+    is_ahead.then(|| Doubt::new(TIME_AHEAD, format!("{report} says that it is of {time}")))
+}
+
 /// Reads the files of `heartbeat`. The error says why nothing of it is believed.
 pub fn heartbeat(files: &FileTree, beside: Beside<'_>) -> Result<Heartbeat, Doubt> {
     let state: CurrentState = document(CURRENT_STATE, files)?;
     let mut doubts = Vec::new();
-    if state.time.duration_since(beside.now) > SKEW {
-        doubts.push(Doubt::new(TIME_AHEAD, format!("the heartbeat says that it is of {}", state.time)));
-    }
+    doubts.extend(time_ahead("the heartbeat", state.time, beside.now));
     let is_newer = |(time, adopted): &(i64, &Adopted)| state.time.as_second() > *time && state.serial < adopted.serial;
     if let Some((_, adopted)) = beside.status.filter(is_newer) {
         let (has, had) = (state.serial, adopted.serial);

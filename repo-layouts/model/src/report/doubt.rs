@@ -104,7 +104,11 @@ impl Doubt {
             "The heartbeat says `installed` with an input digest that the commit doesn't give.",
             "what runs isn't known",
         ),
-        (TIME_AHEAD, "The heartbeat's `time` is more than 24 hours ahead.", "its age isn't known"),
+        (
+            TIME_AHEAD,
+            "The heartbeat's `time`, or that of the commit of `status`, is more than 24 hours ahead.",
+            "its age isn't known",
+        ),
         (
             WENT_BACK,
             "A commit follows one that names a newer state; or a heartbeat that is newer than `status` has an older one.",
