@@ -32,8 +32,8 @@ const MAX_BLOCKED: usize = 10;
 /// Judges a push to the fleet repository of this home. Returns what is worth saying about one that is accepted.
 ///
 /// The branch of `HEAD` is what gets published: it only moves forward, and only to a fleet without errors that is still
-/// this fleet, and to which those agreed who have to. Other branches are work on the way; their problems are told and refuse
-/// nothing. Approvals come and stay as they are. Where the account is bound to `paths`, nothing else may be changed by any
+/// this fleet, and to which those agreed who have to. Other branches are work on the way; that they aren't published is told, and
+/// so are their problems, which refuse nothing. Approvals come and stay as they are. Where the account is bound to `paths`, nothing else may be changed by any
 /// commit that comes.
 pub fn judge_fleet_push(
     home: &Path,
@@ -97,9 +97,18 @@ impl Push<'_> {
                 if let Err(rejected) = self.check_fleet(branch, new, notes) {
                     notes.push(format!("{branch} isn't published as it is: {rejected}"));
                 }
+                notes.extend(self.beside(branch));
                 Ok(())
             }
         }
+    }
+
+    /// That nothing is published of a branch beside the one that is; nothing where none is.
+    fn beside(&self, branch: &str) -> Option<String> {
+        let published = self.published.as_ref()?.strip_prefix(HEADS)?;
+        Some(format!(
+            "nothing is published of {branch}: only {published} is; `wfm-git-publisher plan --rev {branch}` shows what it would do"
+        ))
     }
 
     /// An approval is somebody's word, which nobody moves or takes away; what isn't one is told at once.

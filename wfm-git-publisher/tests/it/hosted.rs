@@ -210,12 +210,17 @@ fn a_push_ends_with_what_will_be_published_and_what_is_held_back() {
     let pushed = olga.push(&["HEAD"]);
     said_of(&pushed, "it is accepted, and `publish` does this with it:");
     said_of(&pushed, "1 device to change, 0 unchanged, 2 not enrolled");
-    // What doesn't change anything says so, and a branch beside says nothing of the kind.
+    // What doesn't change anything says so. Of a branch beside nothing is published, which is told but for its end.
     olga.site.lab.publish_hosted();
     git::git(&olga.clone, &["commit", "--quiet", "--allow-empty", "--message", "nothing"]);
     said_of(&olga.push(&["HEAD"]), "0 devices to change, 1 unchanged, 2 not enrolled");
     let beside = olga.push(&["HEAD:refs/heads/work"]);
-    assert!(beside.status.success() && !said(&beside).contains("`publish` does"), "{}", said(&beside));
+    let alone =
+        "nothing is published of work: only main is; `wfm-git-publisher plan --rev work` shows what it would do";
+    said_of(&beside, alone);
+    assert!(!said(&beside).contains("`publish` does"), "{}", said(&beside));
+    let gone = olga.push(&[":refs/heads/work"]);
+    assert!(gone.status.success() && !said(&gone).contains("published"), "{}", said(&gone));
     // A guard holds back what is accepted: it is told now, and not only when nothing happens.
     let second = olga.clone.join("deployments/second.yaml");
     fs::write(&second, SECOND).unwrap();
