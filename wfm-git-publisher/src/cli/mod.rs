@@ -77,6 +77,7 @@ use crate::plan::{Allowed, Blocked};
 use crate::publish::{Options, Work};
 use crate::render::Artifact;
 use crate::repos::{FleetRepo, Home, Registries, Remotes, Rosters, StockGit};
+use crate::status::{DeviceStatus, Membership};
 
 use self::output::{Output, OutputArgs, print, print_format, print_json, print_json_line, print_json_text, write_out};
 use self::progress::Progress;
@@ -549,6 +550,23 @@ fn print_unknown<'a>(asked: &[DeviceId], known: impl Iterator<Item = &'a DeviceI
     let known: BTreeSet<_> = known.collect();
     let unknown = asked.iter().filter(|id| !known.contains(id));
     unknown.map(|id| eprint!("{}", Failure::new(format!("there is no device `{id}` in the fleet")))).count() > 0
+}
+
+/// Tells, of devices that were asked for by their ids, which ones aren't in service, and of labels that no device has them; whether any of
+/// that is so. Ids of no device at all are told elsewhere.
+fn print_out_of_service(asked: &[DeviceId], selector: Option<&Target>, all: &[DeviceStatus]) -> bool {
+    let out = all.iter().filter(|status| asked.contains(&status.device)).filter_map(|status| {
+        let how = match status.membership {
+            Membership::Enrolled => return None,
+            Membership::NotEnrolled => "isn't enrolled",
+            Membership::Retired => "is retired",
+            Membership::Gone => "left the fleet",
+        };
+        Some(format!("note: {} {how}", status.device))
+    });
+    let nobody = selector.filter(|_| all.is_empty() && asked.is_empty());
+    let nobody = nobody.map(|labels| format!("note: no device has the labels {}", text::line(&labels.to_string())));
+    out.chain(nobody).map(|line| eprintln!("{line}")).count() > 0
 }
 
 /// Says why nothing is removed.

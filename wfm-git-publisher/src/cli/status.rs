@@ -54,7 +54,8 @@ use crate::status::{
 ///   wfm-git-publisher status --group-by version
 ///
 /// With --watch it goes on, and shows each device again whenever something of it changes. Exit code 0 if it can be shown,
-/// whatever it shows; with --exit-code 1 unless every device that was asked for is ready.
+/// whatever it shows; with --exit-code 1 unless every device that was asked for is ready, and there is one. Devices that aren't
+/// enrolled, are retired or left the fleet count where they are named.
 #[derive(Debug, clap::Args)]
 #[command(verbatim_doc_comment)]
 pub(super) struct Args {
@@ -81,7 +82,7 @@ pub(super) struct Args {
     #[arg(long)]
     watch: bool,
 
-    /// Exit with 1 unless every device that was asked for is ready
+    /// Exit with 1 unless every device that was asked for is ready, and there is one
     #[arg(long, conflicts_with = "watch")]
     exit_code: bool,
 
@@ -243,6 +244,7 @@ struct Below {
 pub(super) fn run(place: &Place, args: &Args) -> Result<u8, Failure> {
     let (home, seen) = (place.home()?, args.see(place, None)?);
     let unknown = super::print_unknown(&args.devices, seen.all.iter().map(|status| &status.device));
+    let out_of_service = super::print_out_of_service(&args.devices, args.selector.as_ref(), &seen.all);
     let certificate = certificate(place)?;
     let now = Timestamp::now();
     let (ledger, rosters) = &seen.control;
@@ -281,7 +283,7 @@ pub(super) fn run(place: &Place, args: &Args) -> Result<u8, Failure> {
     if args.watch {
         return watch(place, args, seen.commit, shown);
     }
-    let is_ready = shown.summary.is_ready() && clock.is_none();
+    let is_ready = shown.summary.is_ready() && clock.is_none() && !out_of_service;
     Ok(if unknown || args.exit_code && !is_ready { USER } else { 0 })
 }
 

@@ -30,7 +30,7 @@ use crate::status::{Arrival, DeviceTrace, Moment, RolloutTrace, Trace, TraceSumm
 /// line below sums up all devices that were asked for. Devices that are retired aren't followed.
 ///
 /// Exit code 0 if it can be shown, whatever it shows; with --exit-code 1 unless every device that the commit is for has installed it
-/// and is heard.
+/// and is heard, and 1 if no device has the labels, or one that is named isn't in service.
 #[derive(Debug, clap::Args)]
 #[command(verbatim_doc_comment)]
 pub(super) struct Args {
@@ -69,6 +69,7 @@ pub(super) fn run(place: &Place, args: &Args) -> Result<u8, Failure> {
     let asked = Asked { devices, selector: selector.as_ref(), rev: "HEAD", cached: *cached };
     let seen = asked.see(place)?;
     let unknown = super::print_unknown(devices, seen.all.iter().map(|status| &status.device));
+    let out_of_service = super::print_out_of_service(devices, selector.as_ref(), &seen.all);
     let progress = Progress::start("following the commit to the devices");
     let traced = trace((&home, &source), commit.id, &seen.fleet, &seen.all, threads(), Timestamp::now())?;
     drop(progress);
@@ -90,7 +91,7 @@ pub(super) fn run(place: &Place, args: &Args) -> Result<u8, Failure> {
             "devices": shown,
         })
     });
-    Ok(if unknown || args.exit_code && !summary.is_done() { USER } else { 0 })
+    Ok(if unknown || args.exit_code && (out_of_service || !summary.is_done()) { USER } else { 0 })
 }
 
 fn at(seconds: i64) -> Option<Timestamp> {

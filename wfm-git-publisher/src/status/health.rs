@@ -122,9 +122,9 @@ impl Summary {
         self.held_back
     }
 
-    /// Whether every device that is enrolled is ready.
+    /// Whether every device that is enrolled is ready, and there is one.
     pub fn is_ready(&self) -> bool {
-        self.health.of(&Health::Ready) == self.devices
+        self.devices > 0 && self.health.of(&Health::Ready) == self.devices
     }
 }
 

@@ -247,9 +247,10 @@ impl TraceSummary {
         }
     }
 
-    /// Whether every device that the commit is for has it, by its own word, and is heard.
+    /// Whether every device that the commit is for has it, by its own word, and is heard. Where nothing is followed, nothing is done.
     pub fn is_done(&self) -> bool {
-        self.states.of(&TraceState::Installed) == self.devices && self.unheard == 0
+        let is_any = self.devices + self.unchanged > 0;
+        is_any && self.states.of(&TraceState::Installed) == self.devices && self.unheard == 0
     }
 }
 

@@ -152,6 +152,12 @@ fn each_code_in_the_documentation_is_that_of_a_real_run() {
         ("status", "with `--exit-code`: a device that was asked for isn't ready", &|| {
             code(&good(), &["status", "--exit-code"])
         }),
+        ("status", "with `--exit-code`: a device that is named isn't enrolled", &|| {
+            code(&good(), &["status", "press-02", "--exit-code"])
+        }),
+        ("status", "with `--exit-code`: no device has the labels that were asked for", &|| {
+            code(&good(), &["status", "-l", "site=typo", "--exit-code"])
+        }),
         ("login", "the host knows the account", &|| Elsewhere::new().login_as_olga().code.unwrap()),
         ("login", "the host doesn't know the account, or answers no questions", &|| {
             Elsewhere::new().login("a-guess").code.unwrap()
@@ -166,6 +172,12 @@ fn each_code_in_the_documentation_is_that_of_a_real_run() {
         ("trace", "it can be shown, whatever it shows", &|| code(&unfound(), &["trace"])),
         ("trace", "with `--exit-code`: a device that the commit is for doesn't have it, or isn't heard", &|| {
             code(&good(), &["trace", "--exit-code"])
+        }),
+        ("trace", "with `--exit-code`: a device that is named isn't enrolled", &|| {
+            code(&good(), &["trace", "--device", "press-02", "--exit-code"])
+        }),
+        ("trace", "with `--exit-code`: no device has the labels that were asked for", &|| {
+            code(&good(), &["trace", "-l", "site=typo", "--exit-code"])
         }),
         ("history", "all of the device's history can be believed", &|| code(&good(), &["history", "press-01"])),
         ("history", "an audit finds something wrong in it", &|| {

@@ -222,6 +222,18 @@ fn a_script_learns_by_the_exit_code_whether_all_is_well() {
     lab.run(&["status", "--exit-code"]).failed(1);
     // What isn't shown counts as well.
     lab.run(&["status", "--exit-code", "--stale", "mill-02"]).failed(1);
+    // Whoever names one that isn't in service, or labels that no device has, asked for something that isn't ready.
+    for command in [&["status"][..], &["trace", "HEAD"]] {
+        let of = |more: &[&str]| lab.run(&[command, more, &["--exit-code"]].concat()).failed(1);
+        assert!(of(&["-l", "site=typo"]).contains("note: no device has the labels site=typo\n"));
+        let named: &[&str] = if command == ["status"] { &["mill-01", "mill-05"] } else { &["--device", "mill-05"] };
+        assert!(of(named).contains("note: mill-05 isn't enrolled\n"));
+    }
+    assert!(lab.run(&["status", "-l", "site=typo"]).err.contains("note: no device has the labels site=typo\n"));
+    lab.write("devices/mill-01.yaml", lab.read("devices/mill-01.yaml") + "retired: now\n");
+    lab.commit();
+    lab.run(&["publish"]);
+    assert!(lab.run(&["status", "mill-01", "--exit-code"]).failed(1).contains("note: mill-01 is retired\n"));
 }
 
 #[test]
