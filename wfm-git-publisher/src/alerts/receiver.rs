@@ -129,6 +129,7 @@ impl Receiver {
     pub(super) fn read(&self) -> Result<Option<Told>, FileError> {
         match fs::read(&self.file) {
             Ok(bytes) => Ok(serde_json::from_slice(&bytes)
+                .map(Told::renamed)
                 .inspect_err(|error| {
                     let (file, error) = (self.file.display(), error.to_string());
                     warn!(%file, error, "what was told can't be read; all that fires is told again");

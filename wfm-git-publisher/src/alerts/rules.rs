@@ -9,10 +9,13 @@ use serde::{Deserialize, Serialize};
 use wfm_git_host::accounts::{Account, Role};
 
 use crate::config::AlertKind;
-use crate::plan::Blocked;
+use crate::plan::{Blocked, Code};
 use crate::repos::Rollouts;
 use crate::rollout::Phase;
 use crate::status::{DeviceStatus, Health, Membership};
+
+/// What stands before the code in the subject of what can't be published.
+const BLOCKED: &str = "/not-publishable/";
 
 /// How long before it the end of a key or a certificate fires.
 const SOON: SignedDuration = SignedDuration::from_hours(30 * 24);
@@ -45,6 +48,17 @@ impl Alert {
     /// What makes it the same one.
     pub fn key(&self) -> String {
         format!("{} {}", self.alert, self.subject)
+    }
+
+    /// The same as it is called now: in older versions the subject of what can't be published hadn't its code, with which the message
+    /// begins.
+    pub(super) fn renamed(self) -> Self {
+        let is_old = self.alert == AlertKind::NotPublishable && !self.subject.contains(BLOCKED);
+        let said = self.message.split(':').next().filter(|_| is_old);
+        match said.filter(|said| Code::TABLE.iter().any(|(code, _)| code.as_str() == *said)) {
+            Some(code) => Self { subject: format!("{}{BLOCKED}{code}", self.subject), ..self },
+            None => self,
+        }
     }
 
     fn new(alert: AlertKind, subject: impl Into<String>, message: &str) -> Self {
@@ -174,11 +188,13 @@ fn security(device: &DeviceId, code: &str, text: &str) -> Alert {
     Alert { subject, ..Alert::of_device(AlertKind::SecurityEvent, device, text) }
 }
 
+/// The code is a part of the subject here, too.
 fn of_blocked(place: &str, blocked: &Blocked) -> Alert {
     let deployment = blocked.deployment.as_ref().map(ToString::to_string);
     let below = deployment.as_ref().map(|name| format!("/deployments/{name}")).unwrap_or_default();
-    let text = format!("{}: {}", blocked.code.as_str(), blocked.message);
-    let alert = Alert::new(AlertKind::NotPublishable, format!("{place}{below}"), &text);
+    let code = blocked.code.as_str();
+    let subject = format!("{place}{below}{BLOCKED}{code}");
+    let alert = Alert::new(AlertKind::NotPublishable, subject, &format!("{code}: {}", blocked.message));
     Alert { device: blocked.device.clone(), deployment, ..alert }
 }
 
@@ -249,6 +265,26 @@ mod tests {
             all["device-offline devices/press-01"].message,
             "nothing was heard of it since 2027-03-10T10:00:00Z"
         );
+    }
+
+    #[test]
+    fn each_reason_why_something_is_not_published_is_an_alert_of_its_own() {
+        let device: DeviceId = "press-01".parse().expect("an id");
+        let blocked = |code| Blocked::new(code, "it is so").on(&device);
+        let codes = [Code::SyncerTooOld, Code::RemovalsGuarded];
+        let all = firing(&[DeviceStatus { blocked: codes.map(blocked).into(), ..status(&[Health::NotPublishable]) }]);
+        let keys = codes.map(|code| format!("not-publishable devices/press-01/not-publishable/{}", code.as_str()));
+        assert_eq!(all.keys().cloned().collect::<BTreeSet<_>>(), keys.into());
+        // What was told by the version before is known by its new name.
+        for alert in all.into_values() {
+            let before = Alert { subject: "devices/press-01".to_owned(), ..alert.clone() };
+            assert_eq!((before.renamed(), alert.clone().renamed()), (alert.clone(), alert));
+        }
+        let other = Alert {
+            alert: AlertKind::DeviceStalled,
+            ..Alert::new(AlertKind::DeviceStalled, "devices/a", "fleet-invalid: x")
+        };
+        assert_eq!(other.clone().renamed(), other);
     }
 
     #[test]

@@ -82,6 +82,12 @@ pub struct Wants<'a> {
 }
 
 impl Told {
+    /// The same with each alert as it is called now.
+    pub(super) fn renamed(self) -> Self {
+        let named = self.alerts.into_values().map(|known| Known { alert: known.alert.renamed(), ..known });
+        Self { alerts: named.map(|known| (known.alert.key(), known)).collect() }
+    }
+
     /// Takes over what fires now. `is_first`: this receiver was never told anything, so what was over before is none of its business.
     pub fn take(&mut self, firing: &Firing, wants: Wants<'_>, is_first: bool, now: Timestamp) {
         let wanted = |kind: AlertKind| wants.only.is_empty() || wants.only.contains(&kind);
@@ -205,6 +211,20 @@ mod tests {
         assert_eq!(told(&mut known, &many, 0, 60), ["firing device-offline 21"]);
         let few: Firing = many.into_iter().take(19).collect();
         assert_eq!(told(&mut known, &few, 0, 120), ["resolved device-offline 1"; 2]);
+    }
+
+    #[test]
+    fn what_the_version_before_told_by_another_name_is_not_told_again() {
+        let (mut known, code) = (Told::default(), "fleet-invalid");
+        let so = |subject: &str| {
+            let (_, alert) = alert(AlertKind::NotPublishable, subject);
+            let alert = Alert { message: format!("{code}: it is so"), ..alert };
+            Firing::from([(alert.key(), alert)])
+        };
+        assert_eq!(told(&mut known, &so("fleet"), 0, 0), ["firing not-publishable 1"]);
+        let (mut known, now) = (known.renamed(), so(&format!("fleet/not-publishable/{code}")));
+        assert_eq!(told(&mut known, &now, 0, 60), [""; 0]);
+        assert_eq!(told(&mut known, &Firing::new(), 0, 120), ["resolved not-publishable 1"]);
     }
 
     #[test]
