@@ -14,13 +14,15 @@ use serde::{Deserialize, Serialize};
 use wfm_git_host::accounts::AccountName;
 
 use super::error::{ClockError, DeviceError, PublishError};
+use super::fleet_at;
 use super::hints::innermost_hint;
 use super::locks::{NewKey, ResolveError};
 use super::outcome::{Done, Outcome};
+use crate::fleet::{Fleet, Reading};
 use crate::mirror::MirrorError;
 use crate::plan::{Blocked, Code};
 use crate::render::Artifact;
-use crate::repos::{Home, HomeError};
+use crate::repos::{Home, HomeError, Rosters};
 use crate::rollout::Waiting;
 
 /// What passes found: `findings.json` in the home, written by every pass that publishes.
@@ -91,6 +93,11 @@ pub(super) fn of_pass(error: &PublishError) -> Blocked {
         PublishError::Home(_) | PublishError::Control(_) | PublishError::Key(_) => Code::PassFailed,
     };
     of_error(code, error)
+}
+
+/// The fleet that was read, or why nothing can be published of it for any device.
+pub(crate) fn usable_fleet(reading: Reading, rosters: &Rosters) -> Result<Fleet, Box<Blocked>> {
+    fleet_at::usable(reading, rosters).map(|usable| usable.fleet).map_err(|error| Box::new(of_pass(&error)))
 }
 
 fn key(one: &Blocked) -> Key {

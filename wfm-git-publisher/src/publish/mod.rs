@@ -52,6 +52,7 @@ pub use clock::check_clock;
 pub use covered::CoveredCommits;
 pub(crate) use decide::doubt;
 pub use error::{ClockError, DeviceError, PublishError};
+pub(crate) use findings::usable_fleet;
 pub use findings::{Findings, Gone};
 pub use freshness::FRESH_FOR;
 pub(crate) use hints::hint;

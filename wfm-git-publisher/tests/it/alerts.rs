@@ -364,6 +364,44 @@ fn what_a_device_says_of_itself_how_a_rollout_ends_and_what_soon_counts_no_more_
 }
 
 #[test]
+fn a_fleet_that_cannot_be_used_is_told_and_resolves_nothing_else() {
+    let lab = lab();
+    says(&lab, "press-01", "failed");
+    let (pager, paged) = pager(&lab);
+    settings(&lab, &[("pager", pager)]);
+    let running = Running::start(&lab, &[]);
+    let failed = "firing deployment-failed devices/press-01/deployments/hello";
+    wait_for("what failed", || told(&events(&paged)) == [failed]);
+    let good = lab.read("fleet.yaml");
+    // Both are no fleet of this home.
+    let id = good.lines().find(|line| line.starts_with("id: ")).unwrap();
+    for (number, bad) in ["not: [a fleet\n".to_owned(), good.replace(id, "id: 11111111-2222-4333-8444-555555555555")]
+        .into_iter()
+        .enumerate()
+    {
+        lab.write("fleet.yaml", bad);
+        lab.commit();
+        let began = 1 + 2 * number;
+        wait_for("the fleet", || events(&paged).len() > began);
+        assert_eq!(told(&events(&paged))[began..], ["firing not-publishable fleet/not-publishable/fleet-invalid"]);
+        lab.write("fleet.yaml", good.clone());
+        lab.commit();
+        wait_for("its end", || events(&paged).len() > began + 1);
+        assert_eq!(
+            told(&events(&paged))[began + 1..],
+            ["resolved not-publishable fleet/not-publishable/fleet-invalid"]
+        );
+    }
+    lab.write("fleet.yaml", "not: [a fleet\n");
+    lab.commit();
+    wait_for("the fleet", || events(&paged).len() == 6);
+    says(&lab, "packer-01", "failed");
+    wait_for("what fails meanwhile", || events(&paged).len() == 7);
+    assert_eq!(told(&events(&paged))[6..], ["firing deployment-failed devices/packer-01/deployments/hello"]);
+    running.stop().good();
+}
+
+#[test]
 fn a_receiver_of_another_form_is_refused_and_no_secret_is_shown() {
     let lab = lab();
     let secret = lab.dir().join("secret");
