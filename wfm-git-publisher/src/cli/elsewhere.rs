@@ -4,7 +4,7 @@ use std::io;
 use std::path::Path;
 use std::time::Instant;
 
-use clap::ArgMatches;
+use clap::{ArgMatches, FromArgMatches};
 use repo_model::text;
 
 use super::asked::Next;
@@ -45,7 +45,10 @@ pub(super) fn ask(place: &Place, matches: &ArgMatches) -> Result<Option<u8>, Fai
     let Some(shown) = shown else { return show(&host.ask(&asked)?).map(Some) };
     let form: Output = arguments.get_one(OUTPUT).copied().unwrap_or_default();
     match shown {
-        Shown::Status => again(&host, &asked, status::watcher(&asked, form)),
+        Shown::Status => {
+            let picks = status::Picks::from_arg_matches(arguments).map_err(|error| Failure::new(error.to_string()))?;
+            again(&host, &asked, status::watcher(&asked, picks, form))
+        }
         Shown::Rollout => again(&host, &asked, rollout::watcher(&asked, form)),
         Shown::Events => again(&host, &asked, events::follower(&asked, form)),
         Shown::Pending => again(&host, &asked, pending::watcher(&asked, form)),

@@ -152,6 +152,13 @@ pub(super) fn after(question: &str, cursor: &Digest) -> String {
     format!("{path}?{query}")
 }
 
+/// The same question without these parameters.
+pub(super) fn without(question: &str, names: &[&str]) -> String {
+    let (path, query) = question.split_once('?').unwrap_or((question, ""));
+    let others = form_urlencoded::parse(query.as_bytes()).filter(|(name, _)| !names.contains(&name.as_ref()));
+    format!("{path}?{}", Serializer::new(String::new()).extend_pairs(others).finish())
+}
+
 /// Reads a question.
 pub(super) fn read(question: &str) -> Result<Called, NoQuestion> {
     let (path, query) = question.split_once('?').unwrap_or((question, ""));

@@ -3,7 +3,7 @@
 mod groups;
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use jiff::Timestamp;
 use repo_git::CommitId;
@@ -16,7 +16,7 @@ use wfm_git_host::ca;
 
 use self::groups::Group;
 use super::grouped::named;
-use super::{Output, Place, Progress, asked, pause, threads};
+use super::{Output, Place, Progress, asked, pause, questions, threads};
 use crate::error::{Failure, USER};
 use crate::fleet::{Fleet, counted};
 use crate::operator::Answer;
@@ -53,7 +53,8 @@ use crate::status::{
 ///   wfm-git-publisher status --group-by site
 ///   wfm-git-publisher status --group-by version
 ///
-/// With --watch it goes on, and shows each device again whenever something of it changes. Exit code 0 if it can be shown,
+/// With --watch it goes on, and shows each device again whenever something of it changes; with --failed or --stale also once it is
+/// none of those any more. Exit code 0 if it can be shown,
 /// whatever it shows; with --exit-code 1 unless every device that was asked for is ready, and there is one. Devices that aren't
 /// enrolled, are retired or left the fleet count where they are named.
 #[derive(Debug, clap::Args)]
@@ -66,13 +67,8 @@ pub(super) struct Args {
     #[arg(short = 'l', long, value_name = "LABELS")]
     selector: Option<Target>,
 
-    /// Only devices that are failed, crash-looping, degraded, not-publishable or doubtful
-    #[arg(long)]
-    failed: bool,
-
-    /// Only devices that are offline or unknown
-    #[arg(long)]
-    stale: bool,
+    #[command(flatten)]
+    picks: Picks,
 
     /// Count devices by a label, such as `site`, or by the `application` or `version` that is meant for them
     #[arg(long, value_name = "LABEL", conflicts_with = "watch")]
@@ -97,6 +93,18 @@ pub(super) struct Args {
     /// Ask no remote host: show what was fetched from it before
     #[arg(long)]
     cached: bool,
+}
+
+/// Which devices are shown of those that were asked for: any, where neither is said.
+#[derive(Debug, Clone, Copy, clap::Args)]
+pub(super) struct Picks {
+    /// Only devices that are failed, crash-looping, degraded, not-publishable or doubtful
+    #[arg(long)]
+    failed: bool,
+
+    /// Only devices that are offline or unknown
+    #[arg(long)]
+    stale: bool,
 }
 
 /// When the operator's own certificate ends; what ends soon is told.
@@ -187,15 +195,16 @@ impl Args {
         let Self { devices, selector, rev, cached, .. } = self;
         Asked { devices, selector: selector.as_ref(), rev, cached: *cached }.see_since(place, noted)
     }
+}
 
-    /// Those that are to be shown, with the line about all.
-    fn shown(&self, all: Vec<DeviceStatus>) -> Shown {
-        let summary = Summary::of(&all);
-        Shown { summary, devices: all.into_iter().filter(|status| self.shows(status)).collect() }
+impl Picks {
+    /// Those that are to be shown.
+    fn of(self, all: Vec<DeviceStatus>) -> Vec<DeviceStatus> {
+        all.into_iter().filter(|status| self.shows(status)).collect()
     }
 
     /// Whether a device is one of those to be shown.
-    fn shows(&self, status: &DeviceStatus) -> bool {
+    fn shows(self, status: &DeviceStatus) -> bool {
         let is_enrolled = status.membership == Membership::Enrolled;
         let is_any = !self.failed && !self.stale;
         is_any || is_enrolled && (self.failed && status.health.is_failed() || self.stale && status.health.is_stale())
@@ -241,6 +250,21 @@ struct Below {
     blocked: Vec<Blocked>,
 }
 
+impl Below {
+    fn read(place: &Place, ledger: &Ledger, now: Timestamp) -> Result<Self, Failure> {
+        let home = place.home()?;
+        let blocked = Findings::read(&home).of_all().cloned().collect();
+        let rollouts = waiting(&home, &ledger.rollouts).into_values().collect();
+        Ok(Self { pending: super::pending::undecided(&home, now)?, rollouts, blocked })
+    }
+
+    /// Whether it says the same, whatever becomes of single devices meanwhile.
+    fn is_same(&self, other: &Self) -> bool {
+        let reasons = |below: &Self| below.rollouts.iter().map(|one| (one.rollout, one.why.clone())).collect::<Vec<_>>();
+        self.pending == other.pending && self.blocked == other.blocked && reasons(self) == reasons(other)
+    }
+}
+
 pub(super) fn run(place: &Place, args: &Args) -> Result<u8, Failure> {
     let (home, seen) = (place.home()?, args.see(place, None)?);
     let unknown = super::print_unknown(&args.devices, seen.all.iter().map(|status| &status.device));
@@ -253,12 +277,8 @@ pub(super) fn run(place: &Place, args: &Args) -> Result<u8, Failure> {
     if let Some(error) = &clock {
         eprint!("{}", Failure::of(error));
     }
-    let below = Below {
-        pending: super::pending::undecided(&home, now)?,
-        rollouts: waiting(&home, &ledger.rollouts).into_values().collect(),
-        blocked: Findings::read(&home).of_all().cloned().collect(),
-    };
-    let shown = args.shown(seen.all);
+    let below = Below::read(place, ledger, now)?;
+    let shown = Shown { summary: Summary::of(&seen.all), devices: args.picks.of(seen.all) };
     let groups = args.group_by.as_ref().map(|by| groups::of(&seen.fleet, &shown.devices, by));
     match args.output {
         Output::Json => super::print_json(&Page {
@@ -281,7 +301,7 @@ pub(super) fn run(place: &Place, args: &Args) -> Result<u8, Failure> {
         }
     }
     if args.watch {
-        return watch(place, args, seen.commit, shown);
+        return watch(place, args, seen.commit, Watched::new(args.picks, shown, below));
     }
     let is_ready = shown.summary.is_ready() && clock.is_none() && !out_of_service;
     Ok(if unknown || args.exit_code && !is_ready { USER } else { 0 })
@@ -290,8 +310,12 @@ pub(super) fn run(place: &Place, args: &Args) -> Result<u8, Failure> {
 /// What is shown for people, with these rows.
 fn page(rows: &str, Shown { summary, devices }: &Shown, Below { pending, rollouts, blocked }: &Below) -> String {
     let blocked = blocked_table(blocked.iter().chain(devices.iter().flat_map(|status| &status.blocked)));
-    let rollouts: String = rollouts.iter().map(|waits| format!("rollout {} {waits}\n", waits.rollout)).collect();
-    format!("{rows}\n{}{rollouts}{}{blocked}", sum(summary), enrolling(*pending))
+    format!("{rows}\n{}{}{}{blocked}", sum(summary), waits(rollouts), enrolling(*pending))
+}
+
+/// A line for each rollout that waits.
+fn waits(rollouts: &[Waits]) -> String {
+    rollouts.iter().map(|waits| format!("rollout {} {waits}\n", waits.rollout)).collect()
 }
 
 /// All devices in one line, and in another one how many of them wait for a rollout, if any do.
@@ -309,45 +333,96 @@ fn enrolling(pending: usize) -> String {
 }
 
 /// Shows what changes from now on, until it is interrupted.
-fn watch(place: &Place, args: &Args, mut commit: CommitId, mut before: Shown) -> Result<u8, Failure> {
+fn watch(place: &Place, args: &Args, mut commit: CommitId, mut watched: Watched) -> Result<u8, Failure> {
     loop {
         pause(place, args.cached)?;
         let seen = args.see(place, Some(commit))?;
         commit = seen.commit;
-        let shown = args.shown(seen.all);
-        shown.print_since(&before, args.output);
-        before = shown;
+        let now = Shown { summary: Summary::of(&seen.all), devices: seen.all };
+        watched.print_new(now, Below::read(place, &seen.control.0, Timestamp::now())?, args.output);
     }
 }
 
-/// Prints what a host answers, and asks it again for what changed.
-pub(super) fn watcher(question: &str, form: Output) -> impl FnMut(&Answer) -> Result<asked::Next, Failure> {
-    let mut before: Option<Shown> = None;
+/// Prints what a host answers, and asks it again for what changed: from then on of all devices, because one that is well again is none of
+/// those that failed.
+pub(super) fn watcher(
+    question: &str,
+    picks: Picks,
+    form: Output,
+) -> impl FnMut(&Answer) -> Result<asked::Next, Failure> {
+    let (question, mut watched) = (questions::without(question, &["failed", "stale"]), None::<Watched>);
     move |answer| {
-        let shown: Shown = asked::read(answer)?;
-        match (&before, form) {
-            (Some(before), form) => shown.print_since(before, form),
-            (None, Output::Json) => super::print_json_text(&answer.output),
-            (None, Output::Text) => super::print(&page(&table(&shown.devices), &shown, &asked::read(answer)?)),
+        let (shown, below) = (asked::read::<Shown>(answer)?, asked::read::<Below>(answer)?);
+        match (&mut watched, form) {
+            (Some(watched), form) => watched.print_new(shown, below, form),
+            (None, form) => {
+                match form {
+                    Output::Json => super::print_json_text(&answer.output),
+                    Output::Text => super::print(&page(&table(&shown.devices), &shown, &below)),
+                }
+                watched = Some(Watched::new(picks, shown, below));
+            }
         }
-        before = Some(shown);
-        Ok(asked::Next::Continue(question.to_owned()))
+        Ok(asked::Next::Continue(question.clone()))
     }
 }
 
-impl Shown {
-    /// Prints the devices of which something else is so than before.
-    fn print_since(&self, before: &Self, form: Output) {
-        let before: BTreeMap<_, _> = before.devices.iter().map(|one| (&one.device, one.without_ages())).collect();
-        let is_new = |status: &&DeviceStatus| before.get(&status.device) != Some(&status.without_ages());
-        let changed: Vec<_> = self.devices.iter().filter(is_new).collect();
-        let summary = &self.summary;
-        match form {
-            _ if changed.is_empty() => {}
-            Output::Json => super::print_json(&json!({ "summary": summary, "devices": changed })),
-            Output::Text => super::print(&format!("\n{}\n{}", table(changed), sum(summary))),
-        }
+/// What whoever watches was shown last.
+struct Watched {
+    picks: Picks,
+    /// Without ages.
+    devices: BTreeMap<DeviceId, DeviceStatus>,
+    below: Below,
+}
+
+impl Watched {
+    fn new(picks: Picks, shown: Shown, below: Below) -> Self {
+        let timeless = |status: DeviceStatus| (status.device.clone(), status.without_ages());
+        Self { picks, devices: shown.devices.into_iter().map(timeless).collect(), below }
     }
+
+    /// Prints of all devices those of which something else is so than before, also where that is why they are none of those that are
+    /// picked any more; which ones aren't asked for any more; and what is below, if that is something else.
+    fn print_new(&mut self, Shown { summary, devices }: Shown, below: Below, form: Output) {
+        let left: BTreeSet<_> = self.devices.keys().cloned().collect();
+        let here: BTreeSet<_> = devices.iter().map(|status| status.device.clone()).collect();
+        let left: Vec<_> = left.difference(&here).cloned().collect();
+        let is_new = |status: &&DeviceStatus| {
+            let before = self.devices.get(&status.device);
+            (before.is_some() || self.picks.shows(status)) && before != Some(&status.without_ages())
+        };
+        let changed: Vec<_> = devices.iter().filter(is_new).collect();
+        let is_other = !below.is_same(&self.below);
+        let is_mended = below.blocked.is_empty() && !self.below.blocked.is_empty();
+        match form {
+            _ if changed.is_empty() && left.is_empty() && !is_other => {}
+            Output::Json => super::print_json(&json!({
+                "summary": summary, "pending": below.pending, "rollouts": below.rollouts, "blocked": below.blocked,
+                "devices": changed, "left": left,
+            })),
+            Output::Text => {
+                super::print(&news(&summary, &changed, &left));
+                match is_mended {
+                    true => super::print("what kept all devices from being published is over\n"),
+                    false if is_other => {
+                        super::print(&(enrolling(below.pending) + &waits(&below.rollouts)));
+                        super::print(&blocked_table(below.blocked.iter()));
+                    }
+                    false => {}
+                }
+            }
+        }
+        let picked = devices.into_iter().filter(|status| self.picks.shows(status));
+        let shown = Shown { summary, devices: picked.collect() };
+        *self = Self::new(self.picks, shown, below);
+    }
+}
+
+/// What is new of devices, for people.
+fn news(summary: &Summary, changed: &[&DeviceStatus], left: &[DeviceId]) -> String {
+    let rows = if changed.is_empty() { String::new() } else { format!("{}\n", table(changed.iter().copied())) };
+    let left = left.iter().map(|device| format!("{device} isn't asked for any more\n")).collect::<String>();
+    format!("\n{rows}{left}{}{}", sum(summary), blocked_table(changed.iter().flat_map(|status| &status.blocked)))
 }
 
 /// The most conditions and doubts of a device that are shown.

@@ -247,6 +247,12 @@ fn whoever_watches_devices_from_a_clone_sees_what_changes_also_after_the_host_wa
     let listen = format!("  listen: 127.0.0.1:{}\n", repo_testkit::ports::free_port());
     let mut there = Elsewhere::with(&listen).logged_in();
     let [mut json, mut text] = ["json", "text"].map(|form| there.start(&["status", "--watch", "--output", form]));
+    let mut failed = there.start(&["status", "--failed", "--watch", "--output", "json"]);
+    let mut failing = objects(failed.stdout.take());
+    let mut failing = move || {
+        let devices = failing.next().unwrap()["devices"].as_array().unwrap().clone();
+        devices.into_iter().map(|one| one["health"].clone()).collect::<Vec<_>>()
+    };
     let (mut objects, mut notes) = (objects(json.stdout.take()), lines(text.stderr.take()));
     let mut devices = move || {
         let object = objects.next().unwrap();
@@ -263,7 +269,7 @@ fn whoever_watches_devices_from_a_clone_sees_what_changes_also_after_the_host_wa
         }
         page
     };
-    assert_eq!(devices()[0]["health"], "unknown");
+    assert_eq!((devices()[0]["health"].clone(), failing()), ("unknown".into(), vec![]));
     assert_eq!(page(), there.site.lab.run(&["status"]).good());
     tells(&there.site.lab, DEVICE, json!([]), json!([]));
     assert_eq!(devices()[0]["deployments"][0]["state"], "installed");
@@ -278,7 +284,11 @@ fn whoever_watches_devices_from_a_clone_sees_what_changes_also_after_the_host_wa
     let shown = &devices()[0];
     assert_eq!((&shown["health"], &shown["doubts"][0]["code"]), (&"doubtful".into(), &"signature-invalid".into()));
     assert!(page().contains("doubtful: signature-invalid: "));
-    for child in [&mut json, &mut text] {
+    // Who watches those that failed sees one get well.
+    assert_eq!(failing(), ["doubtful"]);
+    tells(&there.site.lab, DEVICE, json!([]), json!([]));
+    assert_ne!(failing(), ["doubtful"]);
+    for child in [&mut json, &mut text, &mut failed] {
         child.kill().unwrap();
         child.wait().unwrap();
     }

@@ -4,6 +4,8 @@ use std::io::{BufRead, BufReader};
 use std::process::Stdio;
 
 use serde_json::{Value, json};
+use wfm_git_publisher::plan::{Blocked, Code};
+use wfm_git_publisher::publish::Findings;
 use wfm_git_publisher::rollout::Phase;
 use wfm_git_publisher::status::Health;
 
@@ -171,6 +173,41 @@ fn a_device_whose_change_waits_for_a_rollout_says_for_which_wave_and_is_counted(
     assert_eq!(shown(&lab, &["press-01"])["summary"]["heldBack"], 0);
     assert_eq!(places(Phase::Done), ([json!([]), json!([]), json!([])], json!(0)));
     assert!(!lab.run(&["status"]).good().contains("held back"));
+}
+
+/// What is printed for programs, one object after the other.
+fn watched(lab: &Lab, args: &[&str]) -> (std::process::Child, impl Iterator<Item = Value>) {
+    let args = [&["status", "--watch", "--output", "json"], args].concat();
+    let mut child = lab.command(&args).stdout(Stdio::piped()).spawn().expect("started");
+    let objects = serde_json::Deserializer::from_reader(child.stdout.take().expect("a pipe")).into_iter::<Value>();
+    (child, objects.map(|object| object.expect("JSON")))
+}
+
+#[test]
+fn whoever_watches_those_that_failed_sees_one_get_well_one_go_and_what_is_about_all() {
+    let lab = lab();
+    let (mut child, mut objects) = watched(&lab, &["--failed", "-l", "site in (graz,linz)"]);
+    let mut next = || objects.next().expect("an object");
+    assert_eq!(named(&next()), [("mill-02", "failed")]);
+    reports(&lab, "mill-02", "installed");
+    assert_eq!(named(&next()), [("mill-02", "ready")]);
+    // One that was well fails, and then isn't asked for any more.
+    reports(&lab, "mill-01", "failed");
+    assert_eq!(named(&next()), [("mill-01", "failed")]);
+    lab.edit("devices/mill-01.yaml", "graz", "wels");
+    lab.commit();
+    let left = next();
+    assert_eq!((named(&left), &left["left"]), (vec![], &json!(["mill-01"])));
+    let all = Blocked::new(Code::ClockWrong, "it is wrong");
+    for blocked in [vec![all], vec![]] {
+        let expected = json!(blocked);
+        let findings = serde_json::to_vec(&Findings { blocked, ..Findings::default() }).expect("JSON");
+        repo_git::durable::replace_file(&lab.home.findings(), &findings, 0o600).expect("written");
+        let found = next();
+        assert_eq!((named(&found), &found["blocked"]), (vec![], &expected));
+    }
+    child.kill().expect("killed");
+    child.wait().expect("ended");
 }
 
 #[test]
