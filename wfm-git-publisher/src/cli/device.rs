@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Subcommand;
 use repo_git::durable::FileError;
-use repo_model::{DeviceId, text};
+use repo_model::DeviceId;
 use serde_json::json;
 use wfm_git_host::accounts::Store;
 
@@ -375,9 +375,11 @@ fn run_list(place: &Place, args: &ListArgs) -> Result<u8, Failure> {
             None if device.is_enrolled() => "enrolled",
             None => "not enrolled",
         };
-        format!("{}\t{enrolled}\t{}\n", device.id, text::line(&labels.join(",")))
+        [device.id.to_string(), enrolled.to_owned(), labels.join(",")]
     };
-    args.output.print(&devices.iter().map(row).collect::<String>(), || {
+    let head = ["DEVICE", "STATE", "LABELS"].map(str::to_owned);
+    let rows: Vec<_> = std::iter::once(head).chain(devices.iter().map(row)).collect();
+    args.output.print(&super::table(&rows), || {
         let shown = |device: &&Device| {
             let retired = device.retired.map(Retired::as_str);
             json!({

@@ -352,7 +352,13 @@ fn a_new_device_gets_a_file_a_repository_and_a_join_file() {
     assert!(said.contains("`press-01` is in the fleet already: devices/press-01.yaml"), "{said}");
     let said = lab.run(&["device", "add", "bad", "--label", "a=b c"]).failed(1);
     assert!(said.contains("must be at most 63 letters"), "{said}");
-    assert!(lab.run(&["device", "list"]).good().contains("line-4/Press~1\tnot enrolled\tline=4,site=graz\n"));
+    let listed = lab.run(&["device", "list"]).good();
+    let rows: Vec<_> = listed
+        .lines()
+        .map(|line| line.split("  ").map(str::trim).filter(|cell| !cell.is_empty()).collect::<Vec<_>>())
+        .collect();
+    assert_eq!(rows[0], ["DEVICE", "STATE", "LABELS"], "{listed}");
+    assert!(rows.contains(&vec!["line-4/Press~1", "not enrolled", "line=4,site=graz"]), "{listed}");
 }
 
 #[test]

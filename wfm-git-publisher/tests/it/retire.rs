@@ -108,7 +108,7 @@ fn what_a_retired_device_runs_goes_past_the_guards_and_it_is_cut_off_once_it_say
     let plan = lab.run(&["plan", "press-01", "--output", "json"]);
     let plan: Value = serde_json::from_str(&plan.out).unwrap();
     assert_eq!(plan["devices"][0], serde_json::json!({ "device": "press-01", "state": "retired" }));
-    assert!(lab.run(&["device", "list"]).good().contains("press-01\tretired\t"));
+    assert!(lab.run(&["device", "list"]).good().contains("press-01   retired "));
     assert!(lab.run(&["explain", "press-01"]).good().contains("retired (when-empty)"));
 
     // Without its file it is the same, and nobody is told that it left.
