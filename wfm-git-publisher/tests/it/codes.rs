@@ -4,8 +4,10 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use repo_model::report::Doubt;
+use repo_model::ErrorCode;
+use repo_model::report::{ConditionType, Doubt, Reason};
 use serde_json::{Value, json};
+use wfm_git_publisher::audit::finding;
 use wfm_git_publisher::plan::{Code, FLEET_DOUBTFUL};
 use wfm_git_publisher::status::OWN_DOUBTS;
 
@@ -30,6 +32,17 @@ fn the_page_has_each_code_with_what_it_means_and_what_to_do() {
     let of_code = |(code, means): &(Code, &'static str)| (code.as_str(), *means);
     assert_eq!(table("What can't be published"), said(Code::TABLE.iter().map(of_code)));
     assert_eq!(table("What can't be looked at"), said(OWN_DOUBTS.iter().copied()));
+    assert_eq!(
+        table("What a device could not do, or waits for"),
+        said(ErrorCode::TABLE.iter().map(|(code, means)| (code.as_str(), *means)))
+    );
+    let doubts = Doubt::TABLE.iter().map(|(word, means, _)| (*word, *means));
+    assert_eq!(table("What can't be believed of a device"), said(doubts));
+    assert_eq!(table("What an audit finds"), said(finding::TABLE.iter().map(|kind| (kind.code, kind.meaning))));
+    let reasons = table("What is so of a device as a whole");
+    let reason =
+        |(kind, reason): &(ConditionType, Reason)| (format!("`{}`", reason.as_str()), format!("`{}`", kind.as_str()));
+    assert_eq!(reasons, Reason::TABLE.iter().map(reason).collect::<Vec<_>>());
     let doubtful = table("What is wrong in the fleet's files");
     assert_eq!(doubtful.iter().map(|(code, _)| code.as_str()).collect::<Vec<_>>(), [format!("`{FLEET_DOUBTFUL}`")]);
 }
