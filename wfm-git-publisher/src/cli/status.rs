@@ -260,7 +260,8 @@ impl Below {
 
     /// Whether it says the same, whatever becomes of single devices meanwhile.
     fn is_same(&self, other: &Self) -> bool {
-        let reasons = |below: &Self| below.rollouts.iter().map(|one| (one.rollout, one.why.clone())).collect::<Vec<_>>();
+        let reasons =
+            |below: &Self| below.rollouts.iter().map(|one| (one.rollout, one.why.clone())).collect::<Vec<_>>();
         self.pending == other.pending && self.blocked == other.blocked && reasons(self) == reasons(other)
     }
 }
