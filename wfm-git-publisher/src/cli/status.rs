@@ -254,7 +254,7 @@ impl Below {
     fn read(place: &Place, ledger: &Ledger, now: Timestamp) -> Result<Self, Failure> {
         let home = place.home()?;
         let blocked = Findings::read(&home).of_all().cloned().collect();
-        let rollouts = waiting(&home, &ledger.rollouts).into_values().collect();
+        let rollouts = waiting(&home, &ledger.rollouts, now).into_values().collect();
         Ok(Self { pending: super::pending::undecided(&home, now)?, rollouts, blocked })
     }
 

@@ -35,7 +35,7 @@ pub struct Findings {
     /// Devices that something was published for, and that the fleet has no more.
     #[serde(default)]
     pub gone: BTreeMap<DeviceId, Gone>,
-    /// What rollouts waited for at the last look.
+    /// What rollouts waited for at the last look, with the moments of the look that found it so first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub waiting: Vec<Waiting>,
     /// Devices that are retired and that nothing more is published for, and when a pass found them so first; also those
@@ -182,7 +182,13 @@ impl Findings {
         }
         self.blocked = all.into_values().collect();
         let rollouts = outcome.rollouts.iter().flat_map(|one| one.waiting.iter().chain(&one.following));
-        self.waiting = rollouts.cloned().collect();
+        // A look that finds nothing new writes nothing, whatever the time is.
+        let same = |one: &Waiting, known: &&Waiting| {
+            (one.rollout, &one.why, &one.devices) == (known.rollout, &known.why, &known.devices)
+        };
+        let known = |one: &Waiting| self.waiting.iter().find(|known| same(one, known)).unwrap_or(one).clone();
+        let waiting = rollouts.map(known).collect();
+        self.waiting = waiting;
     }
 
     /// Takes over that a pass couldn't even begin.

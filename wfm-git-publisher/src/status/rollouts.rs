@@ -54,10 +54,11 @@ pub fn rollouts(home: &Home) -> Result<Rollouts, ControlError> {
 }
 
 /// What each of these waited for at the last look, by its number; nothing of those that were never looked at.
-pub fn waiting(home: &Home, rollouts: &Rollouts) -> BTreeMap<u32, Waits> {
+/// A moment that passed says nothing any more.
+pub fn waiting(home: &Home, rollouts: &Rollouts, now: Timestamp) -> BTreeMap<u32, Waits> {
     let all = Findings::read(home).waiting;
-    let open = all.iter().filter(|one| rollouts.open.contains_key(&one.rollout));
-    open.map(|one| (one.rollout, Waits::from(one))).collect()
+    let open = all.iter().filter(|one| rollouts.open.contains_key(&one.rollout)).map(Waits::from);
+    open.map(|one| (one.rollout, Waits { again: one.again.filter(|again| *again > now), ..one })).collect()
 }
 
 /// The wave of a rollout that a person has to agree to next: the one that it waited for at the last look, or else the first
@@ -87,7 +88,7 @@ pub fn rollout(
         let members = record.members.keys().filter(|device| fleet.devices.contains_key(*device));
         let devices: BTreeMap<_, _> = parallel::map(members.collect(), threads, row).into_iter().collect();
         let (state, last_wave) = (record.state.clone(), record.last_wave());
-        let (waiting, approval) = (waiting(home, &ledger.rollouts).remove(&number), approval(home, fleet, record));
+        let (waiting, approval) = (waiting(home, &ledger.rollouts, now).remove(&number), approval(home, fleet, record));
         return Ok(Some(RolloutStatus { state, last_wave, members: devices.len(), devices, waiting, approval }));
     }
     Ok(ledger.rollouts.ended.get(&number).map(|state| {

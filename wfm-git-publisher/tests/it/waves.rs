@@ -385,7 +385,7 @@ fn publish_that_waits_says_for_what_whenever_that_changes() {
 
 #[test]
 fn what_a_rollout_waits_for_is_said_wherever_it_is_watched_and_approve_agrees_to_just_that() {
-    let lab = lab_with(&[("fleet.yaml", "rollout: {waves: [1, 10%, approve], bake: 60s}\n")]);
+    let lab = lab_with(&[("fleet.yaml", "rollout: {waves: [1, 10%, approve], bake: 600s}\n")]);
     change(&lab, FIRST, "servus");
     publish(&lab, *BEGIN);
     let first = have(&lab, "hello", "servus")[0];
@@ -403,26 +403,27 @@ fn what_a_rollout_waits_for_is_said_wherever_it_is_watched_and_approve_agrees_to
         assert_eq!(json(&["status"])["rollouts"], serde_json::json!([shown["waiting"]]));
         shown
     };
-    let shown = said(&format!("waits for 1 device ({first}: updating: is published now); look again at {}", after(60)));
+    let shown =
+        said(&format!("waits for 1 device ({first}: updating: is published now); look again at {}", after(600)));
     assert_eq!(
         (&shown["waiting"]["devices"][first], &shown["approval"]),
         (&"updating: is published now".into(), &3.into())
     );
     reports(&lab, first, "installed");
-    publish(&lab, *BEGIN + BAKE);
+    publish(&lab, *BEGIN + 602);
     // One device is a tenth of five already.
     let shown = said("waits for a person: `rollout approve 1` agrees to wave 3");
     assert_eq!((&shown["waiting"]["again"], &shown["approval"]), (&Value::Null, &3.into()));
     lab.write("rollouts/1.yaml", "approved: 2\n");
     lab.commit();
-    publish(&lab, *BEGIN + BAKE);
+    publish(&lab, *BEGIN + 602);
     assert_eq!(have(&lab, "hello", "servus"), [first]);
     lab.run(&["rollout", "approve", "1"]).good();
     assert_eq!(lab.read("rollouts/1.yaml"), "approved: 3\n");
-    publish(&lab, *BEGIN + BAKE);
+    publish(&lab, *BEGIN + 602);
     assert_eq!(have(&lab, "hello", "servus").len(), 5);
     all_report(&lab);
-    publish(&lab, *BEGIN + 2 * BAKE);
+    publish(&lab, *BEGIN + 1204);
     let status: Value = serde_json::from_str(&lab.run(&["status", "--output", "json"]).good()).unwrap();
     assert_eq!((&state(&lab, 1)["state"], &status["rollouts"]), (&"done".into(), &serde_json::json!([])));
 }

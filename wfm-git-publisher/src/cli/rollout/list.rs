@@ -1,5 +1,6 @@
 //! `rollout list`.
 
+use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::json;
 
@@ -24,7 +25,7 @@ pub(in crate::cli) struct ListArgs {
 pub(super) fn run(place: &Place, args: &ListArgs) -> Result<u8, Failure> {
     let home = place.home()?;
     let all = rollouts(&home)?;
-    let mut waiting = waiting(&home, &all);
+    let mut waiting = waiting(&home, &all, Timestamp::now());
     let states = all.open.values().map(|record| &record.state).chain(all.ended.values());
     let mut listed: Vec<_> = states.map(|state| Listed { state, waiting: waiting.remove(&state.rollout) }).collect();
     listed.sort_by_key(|one| std::cmp::Reverse(one.state.rollout));
