@@ -176,7 +176,8 @@ fn a_person_can_let_what_failed_be_tried_again() {
 fn what_is_unhealthy_before_it_was_good_is_put_back_and_a_failure_of_that_is_the_last_word() {
     let world = with_last_good();
     world.hand.want("greeter", &world.app, "servus");
-    describe_for(&world, "last-good", 5);
+    // Until it is seen to be installed, and unhealthy.
+    describe_for(&world, "last-good", 15);
     world.hand.publish();
     let syncer = run(&world);
     until("it is applied", || world.states("greeter") == ["hello installed"] && world.greetings() == ["servus"]);
@@ -185,7 +186,7 @@ fn what_is_unhealthy_before_it_was_good_is_put_back_and_a_failure_of_that_is_the
     world.fake.unset("unhealthy-web");
     until("it says so", || world.states("greeter") == ["hello failed rolled-back"]);
     let message = world.message("greeter");
-    assert!(message.contains("health-timeout: it was unhealthy before it had run well for 5 s"), "{message}");
+    assert!(message.contains("health-timeout: it was unhealthy before it had run well for 15 s"), "{message}");
     stop(syncer);
 
     let world = with_last_good();
