@@ -613,14 +613,20 @@ fn what_begins_and_ends_within_a_moment_is_told_together() {
     std::thread::sleep(Duration::from_secs(2));
     world.told();
     let turns = || running.log().matches("ask=IfMoved").count();
-    let before = turns();
-    world.hand.want("greeter", &world.app, "servus");
-    world.hand.publish();
-    until("it is another", || world.greetings() == ["servus"]);
-    until("it is told", || world.states("greeter") == ["hello installed"]);
-    std::thread::sleep(Duration::from_secs(2));
-    let (turns, told) = (turns() - before, world.told());
-    assert!(told.len() >= 3 && turns < told.len(), "{turns} turns for {told:#?}");
+    // On a machine that is slow at one moment what is done takes longer than it is gathered.
+    let is_together = |number: usize| {
+        let before = turns();
+        let greeting = format!("change {number}");
+        world.hand.want("greeter", &world.app, &greeting);
+        world.hand.publish();
+        until("it is another", || world.greetings() == [greeting.as_str()]);
+        until("it is told", || world.states("greeter") == ["hello installed"]);
+        std::thread::sleep(Duration::from_secs(2));
+        let (turns, told) = (turns() - before, world.told());
+        assert!(told.len() >= 3, "{told:#?}");
+        turns < told.len()
+    };
+    assert!((0..5).any(is_together));
     running.end();
 }
 
