@@ -91,7 +91,7 @@ impl ComposeRuntime {
                     return Ok((self.fetch_locked(prepared, wanted, lock, from, cancel)?, Some(lock)));
                 }
                 if !is_here {
-                    let _room = self.claim_room(prepared, source)?;
+                    let _room = self.reserve_room(prepared, source)?;
                     self.pull(prepared, source, cancel)?;
                 }
                 let present = self.engine.image(source)?.ok_or_else(|| wanted.vanished(prepared))?;
@@ -144,7 +144,7 @@ impl ComposeRuntime {
         if from == Source::Here {
             return Err(wanted.not_here(prepared));
         }
-        let _room = self.claim_room(prepared, &pinned(wanted.reference.name().to_owned()))?;
+        let _room = self.reserve_room(prepared, &pinned(wanted.reference.name().to_owned()))?;
         let pulled = self.pull_locked(prepared, wanted, lock, cancel)?;
         if let Some(found) = self.engine.image(&pulled)? {
             return Ok((found.id, Some(pulled)));

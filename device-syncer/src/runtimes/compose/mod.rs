@@ -65,7 +65,7 @@ use labels::Owner;
 use mounts::Claims;
 use project::KnownProjects;
 use resolved::Resolved;
-use room::Spoken;
+use room::Reserved;
 
 /// Runs each component as a compose project of its own.
 #[derive(Debug)]
@@ -86,8 +86,8 @@ pub struct ComposeRuntime {
     /// What the fleet says of the site's policy, and may.
     from_fleet: Mutex<FromFleet>,
     images: ImageStore,
-    /// Of the room on the engine's disk.
-    spoken: Spoken,
+    /// The room on the engine's disk that fetches have reserved.
+    reserved: Reserved,
 }
 
 /// What the site's policy doesn't admit of an applied project, if anything, by the project's name and for one input.
@@ -147,7 +147,7 @@ impl ComposeRuntime {
             known: Mutex::default(),
             projects: Mutex::default(),
             from_fleet: Mutex::default(),
-            spoken: Spoken::default(),
+            reserved: Reserved::default(),
         })
     }
 

@@ -14,42 +14,42 @@ use crate::runtimes::RuntimeError;
 const GROWTH: u64 = 3;
 
 /// What stays free for what runs, in bytes.
-const RESERVE: u64 = 512 << 20;
+const STAYS_FREE: u64 = 512 << 20;
 
 /// How many bytes the images need together that are fetched at this moment.
 #[derive(Debug, Default)]
-pub(super) struct Spoken(Mutex<u64>);
+pub(super) struct Reserved(Mutex<u64>);
 
 /// Room that a fetch has until this is dropped; nothing where its size isn't known.
 #[derive(Debug)]
 #[must_use = "the room is another fetch's as soon as this is dropped"]
-pub(super) struct Claimed<'a>(&'a Spoken, u64);
+pub(super) struct Reservation<'a>(&'a Reserved, u64);
 
-impl Spoken {
-    /// Claims so many bytes beside what others have claimed. An error is how many of those that are free nobody has claimed.
-    fn claim(&self, bytes: u64, free: u64) -> Result<Claimed<'_>, u64> {
-        let mut spoken = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let left = free.saturating_sub(*spoken);
-        if bytes.saturating_add(RESERVE) > left {
+impl Reserved {
+    /// Reserves so many bytes beside what others have reserved. An error is how many of those that are free nobody has reserved.
+    fn reserve(&self, bytes: u64, free: u64) -> Result<Reservation<'_>, u64> {
+        let mut reserved = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let left = free.saturating_sub(*reserved);
+        if bytes.saturating_add(STAYS_FREE) > left {
             return Err(left);
         }
-        *spoken += bytes;
-        Ok(Claimed(self, bytes))
+        *reserved += bytes;
+        Ok(Reservation(self, bytes))
     }
 }
 
-impl Drop for Claimed<'_> {
+impl Drop for Reservation<'_> {
     fn drop(&mut self) {
-        let Self(spoken, bytes) = self;
-        *spoken.0.lock().unwrap_or_else(PoisonError::into_inner) -= *bytes;
+        let Self(reserved, bytes) = self;
+        *reserved.0.lock().unwrap_or_else(PoisonError::into_inner) -= *bytes;
     }
 }
 
 impl ComposeRuntime {
-    /// Claims room for an image on the engine's disk, and fails if it has none beside what others fetch meanwhile. Where the registry
+    /// Reserves room for an image on the engine's disk, and fails if it has none beside what others fetch meanwhile. Where the registry
     /// or the disk can't be asked from here, the engine finds out.
-    pub(super) fn claim_room(&self, prepared: &Prepared, image: &str) -> Result<Claimed<'_>, RuntimeError> {
-        let nothing = || Claimed(&self.spoken, 0);
+    pub(super) fn reserve_room(&self, prepared: &Prepared, image: &str) -> Result<Reservation<'_>, RuntimeError> {
+        let nothing = || Reservation(&self.reserved, 0);
         let Ok(reference) = ImageReference::parse(image) else { return Ok(nothing()) };
         let Some((place, free)) = self.room() else { return Ok(nothing()) };
         let size = match self.registry.image_size(&reference, architecture(std::env::consts::ARCH)) {
@@ -65,11 +65,11 @@ impl ComposeRuntime {
             }
         };
         let bytes = size.saturating_mul(GROWTH);
-        let left = match self.spoken.claim(bytes, free) {
-            Ok(claimed) => return Ok(claimed),
+        let left = match self.reserved.reserve(bytes, free) {
+            Ok(reservation) => return Ok(reservation),
             Err(left) => left,
         };
-        let needed = bytes.saturating_add(RESERVE);
+        let needed = bytes.saturating_add(STAYS_FREE);
         let (image, place) = (prepared.redactor.clean(image), place.display());
         let [size, needed, left, others] = [size, needed, left, free - left].map(|bytes| bytes >> 20);
         let others =
@@ -96,16 +96,16 @@ mod tests {
 
     #[test]
     fn two_fetches_at_once_never_count_on_the_same_room_and_what_stays_free_is_nobodys() {
-        let spoken = Spoken::default();
+        let reserved = Reserved::default();
         let free = 2100 * MIB;
-        let first = spoken.claim(1500 * MIB, free).unwrap();
-        assert_eq!(spoken.claim(1500 * MIB, free).unwrap_err(), 600 * MIB);
-        assert_eq!(spoken.claim(89 * MIB, free).unwrap_err(), 600 * MIB, "what runs needs some");
-        let small = spoken.claim(88 * MIB, free).unwrap();
+        let first = reserved.reserve(1500 * MIB, free).unwrap();
+        assert_eq!(reserved.reserve(1500 * MIB, free).unwrap_err(), 600 * MIB);
+        assert_eq!(reserved.reserve(89 * MIB, free).unwrap_err(), 600 * MIB, "what runs needs some");
+        let small = reserved.reserve(88 * MIB, free).unwrap();
         drop(first);
-        let second = spoken.claim(1500 * MIB, free).unwrap();
+        let second = reserved.reserve(1500 * MIB, free).unwrap();
         drop((small, second));
-        assert_eq!(spoken.claim(u64::MAX, free).unwrap_err(), free);
-        assert_eq!(*spoken.0.lock().unwrap(), 0, "all of it is given back");
+        assert_eq!(reserved.reserve(u64::MAX, free).unwrap_err(), free);
+        assert_eq!(*reserved.0.lock().unwrap(), 0, "all of it is given back");
     }
 }
