@@ -339,12 +339,13 @@ pub fn open_at(home: Home, moved: Option<Option<Moved>>) -> Result<(Syncer, Lock
     let (floor, events) = read_floor(&home, &join, &store)?;
     let earliest = floor::earliest(&join).as_second().try_into().unwrap_or(0);
     let clock = Clock::default().plausible_from(earliest);
-    let runtimes = runtimes(&home, &settings, &join, &clock, read_text(&settings.boot_id_file)?)?;
+    let boot_id = read_text(&settings.boot_id_file)?;
+    let runtimes = runtimes(&home, &settings, &join, &clock, boot_id.clone())?;
     runtimes.helm.as_ref().map_or(Ok(()), HelmRuntime::sweep)?;
     let connection = HostConnection::open(&home, &join, place.as_ref(), &settings.host, clock)?;
     connection.clock().set_floor(floor.time);
     let instance = installation::of(&home)?;
-    let device = device(home, settings, join, (key_line, instance))?;
+    let device = device(home, settings, join, (key_line, instance), boot_id)?;
     let bounds = Bounds::new(device.settings.jobs, capabilities::memory().unwrap_or(0));
     let host = HostClient::new(connection, Connectivity::open(device.home.contact()));
     let kept = (store, floor, LastFailure::open(device.home.failure()));
@@ -363,8 +364,14 @@ pub fn reload(device: &Device) -> Result<(Settings, DeviceRuntimes), Unusable> {
     Ok((settings, runtimes))
 }
 
-fn device(home: Home, settings: Settings, join: Join, (key, instance): (KeyText, Uuid)) -> Result<Device, HomeError> {
-    let (hmac_key, boot_id) = (read_hmac_key(&home)?, read_text(&settings.boot_id_file)?);
+fn device(
+    home: Home,
+    settings: Settings,
+    join: Join,
+    (key, instance): (KeyText, Uuid),
+    boot_id: String,
+) -> Result<Device, HomeError> {
+    let hmac_key = read_hmac_key(&home)?;
     let key = OwnKey::new(key);
     Ok(Device { home, settings, join, instance, key, hmac_key, boot_id })
 }
@@ -374,9 +381,10 @@ fn device(home: Home, settings: Settings, join: Join, (key, instance): (KeyText,
 pub fn read_only(home: Home) -> Result<(Device, Reconciler, bool), HomeError> {
     let (join, settings) = (joined(&home)?, Settings::read(&home)?);
     let key = SigningKey::load(&home.key()).map_err(|error| HomeError::Key(error.into()))?;
-    let runtimes = runtimes(&home, &settings, &join, &Clock::default(), read_text(&settings.boot_id_file)?)?;
+    let boot_id = read_text(&settings.boot_id_file)?;
+    let runtimes = runtimes(&home, &settings, &join, &Clock::default(), boot_id.clone())?;
     let floor = Floor::read(&home.floor()).unwrap_or_else(|_| Floor::of_join(&join));
-    let device = device(home, settings, join, (key_text(&key.public()), Uuid::nil()))?;
+    let device = device(home, settings, join, (key_text(&key.public()), Uuid::nil()), boot_id)?;
     Ok((device, Reconciler::new(runtimes, Bounds::new(1, 0)), is_behind(&floor)))
 }
 
