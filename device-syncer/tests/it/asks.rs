@@ -44,20 +44,9 @@ fn said(world: &World, number: u64, what: &str) -> (String, String) {
     (text("outcome"), text("reason"))
 }
 
-/// An update of `greeter` that this device gave up.
-fn failed() -> World {
-    let world = World::running();
-    world.fake.set("fail-up", "no such option");
-    world.hand.want("greeter", &world.app, "servus");
-    world.hand.publish();
-    world.once().ended(1);
-    assert_eq!(world.states("greeter"), ["hello failed compose-failed"]);
-    world
-}
-
 #[test]
 fn what_was_given_up_is_tried_again_once_for_each_number() {
-    let world = failed();
+    let world = World::failed();
     assert_eq!(asked(&world), 0);
     ask(&world, json!({"number": 3, "what": "retry", "deployment": "greeter"}));
     world.once().good();

@@ -3,8 +3,8 @@
 use crate::clocks::once_at;
 use crate::world::World;
 
-#[test]
-fn more_removals_than_the_site_lets_go_wait_for_a_person_who_saw_them() {
+/// A device that runs four deployments, and whose site lets half of them go.
+fn four() -> World {
     let world = World::running();
     for name in ["other", "third", "fourth"] {
         world.hand.want(name, &world.app, "hello");
@@ -12,6 +12,12 @@ fn more_removals_than_the_site_lets_go_wait_for_a_person_who_saw_them() {
     world.hand.publish();
     world.settings("gates: {removals: 50%}\n");
     world.once().good();
+    world
+}
+
+#[test]
+fn more_removals_than_the_site_lets_go_wait_for_a_person_who_saw_them() {
+    let world = four();
     world.syncer(&["approve", "--removals"]).ended(1).says(&["nothing is to be removed"]);
     for name in ["greeter", "other", "third"] {
         world.hand.drop(name);
@@ -69,13 +75,7 @@ fn more_removals_than_the_site_lets_go_wait_for_a_person_who_saw_them() {
 
 #[test]
 fn few_at_a_time_are_many_within_a_day_and_wait_for_a_person() {
-    let world = World::running();
-    for name in ["other", "third", "fourth"] {
-        world.hand.want(name, &world.app, "hello");
-    }
-    world.hand.publish();
-    world.settings("gates: {removals: 50%}\n");
-    world.once().good();
+    let world = four();
     for name in ["greeter", "other"] {
         world.hand.drop(name);
         world.hand.publish();

@@ -61,12 +61,7 @@ fn what_comes_outside_the_windows_waits_for_them_and_what_runs_is_healed_meanwhi
 
 #[test]
 fn what_failed_for_good_inside_the_windows_is_tried_again_inside_them_only() {
-    let world = World::running();
-    world.fake.set("fail-up", "no such option");
-    world.hand.want("greeter", &world.app, "servus");
-    world.hand.publish();
-    world.once().ended(1);
-    assert_eq!(world.states("greeter"), ["hello failed compose-failed"]);
+    let world = World::failed();
     windows(&world, &format!("apply: {{deny: {NEVER}}}"));
     world.once().ended(1);
     assert_eq!(world.states("greeter"), ["hello failed compose-failed"], "it stays so until somebody wants it tried");

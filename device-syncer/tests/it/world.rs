@@ -71,6 +71,17 @@ impl World {
         world
     }
 
+    /// A device that gave up an update of `greeter`, and goes on failing.
+    pub(crate) fn failed() -> Self {
+        let world = Self::running();
+        world.fake.set("fail-up", "no such option");
+        world.hand.want("greeter", &world.app, "servus");
+        world.hand.publish();
+        world.once().ended(1);
+        assert_eq!(world.states("greeter"), ["hello failed compose-failed"]);
+        world
+    }
+
     pub(crate) fn home(&self) -> PathBuf {
         self.home.clone()
     }
