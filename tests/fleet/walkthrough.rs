@@ -19,9 +19,9 @@ fn place(path: &str) -> PathBuf {
     root.join(path).canonicalize().expect("it is there")
 }
 
-/// A block of a document.
+/// What a page shows between two fences, and a test does.
 enum Block {
-    /// Commands for a shell.
+    /// A script of `bash`, run to its end.
     Script(String),
     /// What a person sees and types at a terminal, from the command on.
     Terminal(String),

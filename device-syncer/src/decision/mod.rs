@@ -51,7 +51,7 @@ pub mod observation;
 pub mod pattern;
 /// Desired against actual, as data.
 pub mod plan;
-/// What went of late.
+/// Removals that count for 24 hours.
 pub mod removed;
 pub mod restart;
 pub mod restarting;

@@ -26,7 +26,7 @@ pub struct Removed {
 }
 
 impl Removed {
-    /// What begins to go now.
+    /// By all clocks, so that whichever is known later tells how old it is.
     pub fn at(clocks: &Clocks) -> Self {
         let (boot_id, seconds) = clocks.boot.clone().unwrap_or_default();
         Self { boot_id, seconds, time: clocks.now, is_vouched_for: clocks.is_vouched_for }

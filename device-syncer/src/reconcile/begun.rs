@@ -33,7 +33,7 @@ pub(super) struct Begun {
     questions: BTreeMap<DeploymentId, Question>,
     /// Notified of an answer, which makes a pass begin.
     answered: Arc<Notify>,
-    /// How long a pass waits.
+    /// A pass waits so long at most: [`SHORT`], or to the end.
     waits: Duration,
 }
 

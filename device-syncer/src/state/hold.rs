@@ -30,7 +30,7 @@ struct HoldsFile {
 }
 
 impl HoldsFile {
-    /// Those that last.
+    /// Those that haven't [ended](HoldByPerson::has_ended), with their timers.
     fn lasting(self, clocks: &Clocks) -> Self {
         let Self { holds, mut timers } = self;
         let mut lasting = Self { holds: Vec::new(), timers: BTreeMap::new() };
