@@ -173,7 +173,7 @@ impl Explained {
         let mut components: Vec<_> = planned.map(|one| parts(one, known)).unwrap_or_default();
         let going = plan.removals.iter().filter(|one| one.deployment == Some(id)).map(|removal| (removal, None));
         let held = plan.held.iter().filter(|one| one.removal.deployment == Some(id));
-        let held = held.map(|HeldRemoval { removal, why }| (removal, Some(why)));
+        let held = held.map(|HeldRemoval { removal, why, .. }| (removal, Some(why)));
         components.extend(going.chain(held).filter_map(|(removal, why)| gone(id, removal, why, known)));
         let approvals = known.preview.gates.approvals.as_ref().zip(plan.changes.get(&id));
         let approvals = approvals.filter(|(all, _)| all.means(known.name.parse().ok().as_ref(), id));
@@ -214,7 +214,12 @@ fn parts(planned: &Planned, known: &Known) -> Vec<Part> {
     let part = |one: &PlannedComponent| {
         let action = name_of(&one.action);
         let text = match one.action {
-            Action::Wait(_) => "nothing, while it waits".to_owned(),
+            Action::Wait(_) => match &one.put_back {
+                Some(put_back) => {
+                    text::cell(&format!("put back what was applied, while it waits: {}", put_back.reason))
+                }
+                None => "nothing, while it waits".to_owned(),
+            },
             _ => action_text(&one.action, one.degraded.as_deref()),
         };
         let waits = match &one.action {

@@ -17,7 +17,7 @@ use crate::decision::failure::Failure;
 use crate::decision::health::ComponentHealth;
 use crate::decision::hold::{Hold, HoldByPerson};
 use crate::decision::observation::Observation;
-use crate::decision::plan::{Action, HeldRemoval, Plan, Reason};
+use crate::decision::plan::{Action, HeldRemoval, Plan, PutBack, Reason};
 use crate::decision::status::Report;
 use crate::home::Enrolment;
 use crate::host::ssh::KeysInUse;
@@ -99,10 +99,11 @@ pub(super) fn plan(preview: &Preview) -> String {
         let component = removal.component.as_ref().map_or("?", |name| name.as_str());
         let _ = writeln!(text, "- {name}/{component}: remove ({})", removal.project);
     }
-    for HeldRemoval { removal, why } in &plan.held {
+    for HeldRemoval { removal, why, put_back } in &plan.held {
         let name = removal.name.as_ref().map_or("?", |name| name.as_str());
         let component = removal.component.as_ref().map_or("?", |name| name.as_str());
-        let _ = writeln!(text, ". {name}/{component}: stays for now ({}): {}", removal.project, failure_text(why));
+        let why = format!("{}{}", failure_text(why), put_back_text(put_back.as_ref()));
+        let _ = writeln!(text, ". {name}/{component}: stays for now ({}): {why}", removal.project);
     }
     for deployment in &plan.deployments {
         for component in &deployment.components {
@@ -118,13 +119,19 @@ pub(super) fn plan(preview: &Preview) -> String {
             let ahead = if component.ahead { " (what it needs is fetched already)" } else { "" };
             let here =
                 if deployment.from_here && mark == "+" { " (with what is here: nothing is fetched now)" } else { "" };
-            let _ = writeln!(text, "{mark} {}/{}: {what}{ahead}{here}", deployment.name, component.name);
+            let put_back = put_back_text(component.put_back.as_ref());
+            let _ = writeln!(text, "{mark} {}/{}: {what}{ahead}{here}{put_back}", deployment.name, component.name);
         }
     }
     if plan.removals.is_empty() && plan.deployments.is_empty() {
         text += "nothing is wanted, and nothing of ours is here\n";
     }
     text
+}
+
+/// What is put back meanwhile of what was applied.
+fn put_back_text(put_back: Option<&PutBack>) -> String {
+    put_back.map_or_else(String::new, |one| format!(" (what was applied is put back: {})", text::cell(&one.reason)))
 }
 
 /// What is done with a component, which may not be as it should be.

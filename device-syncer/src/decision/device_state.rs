@@ -346,7 +346,7 @@ impl DeviceState {
         KnownNames(all.into_map())
     }
 
-    fn applied_components(&self) -> impl Iterator<Item = (DeploymentId, &Inputs, &AppliedComponent)> {
+    pub(super) fn applied_components(&self) -> impl Iterator<Item = (DeploymentId, &Inputs, &AppliedComponent)> {
         self.deployments.iter().flat_map(|(id, applied)| {
             applied.inputs.components.iter().map(move |component| (*id, &applied.inputs, component))
         })

@@ -66,6 +66,9 @@ pub struct HeldRemoval {
     #[serde(flatten)]
     pub removal: Removal,
     pub why: Failure,
+    /// What of it doesn't run, and is put back while it stays.
+    #[serde(rename = "putBack", skip_serializing_if = "Option::is_none")]
+    pub put_back: Option<PutBack>,
 }
 
 impl HeldRemoval {
@@ -113,6 +116,9 @@ pub struct PlannedComponent {
     /// Whether what it needs is fetched while it waits.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub ahead: bool,
+    /// What of it was applied and doesn't run, though another input is wanted by now: that is put back first.
+    #[serde(rename = "putBack", skip_serializing_if = "Option::is_none")]
+    pub put_back: Option<PutBack>,
     /// What of it isn't as it should be, though it runs as wanted: to do anything wouldn't help.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub degraded: Option<String>,
@@ -224,7 +230,10 @@ impl Plan {
                 plan.asks.entry(id).or_insert(HookChange::Remove);
             }
             match why {
-                Some(why) => plan.held.push(HeldRemoval { removal, why }),
+                Some(why) => {
+                    let put_back = stays_as_it_is(&removal, wanted, &actual, &gates);
+                    plan.held.push(HeldRemoval { removal, why, put_back });
+                }
                 None => plan.removals.push(removal),
             }
         }
@@ -250,7 +259,8 @@ impl Plan {
 
     /// Whether applying it would change nothing on the device.
     pub fn is_in_sync(&self) -> bool {
-        self.removals.is_empty() && !self.components().any(|component| component.action.is_done())
+        let is_put_back = self.put_back().next().is_some();
+        self.removals.is_empty() && !is_put_back && !self.components().any(|component| component.action.is_done())
     }
 
     /// Whether nothing is to be done, nothing failed or waits, and what runs is well.
@@ -277,6 +287,12 @@ impl Plan {
         let waits = self.components().filter(|component| matches!(component.action, Action::Wait(_)));
         let stays = self.held.iter().map(|held| held.removal.project.as_str());
         waits.map(|component| component.project.as_str()).chain(stays)
+    }
+
+    /// What was applied and doesn't run, where something else is wanted by now.
+    pub(crate) fn put_back(&self) -> impl Iterator<Item = &PutBack> {
+        let parts = self.components().filter_map(|component| component.put_back.as_ref());
+        parts.chain(self.held.iter().filter_map(|held| held.put_back.as_ref()))
     }
 
     fn components(&self) -> impl Iterator<Item = &PlannedComponent> {
@@ -424,6 +440,7 @@ fn components(
             _ => (possible, false),
         }
     };
+    let (is_rolled_back, said_of_drift) = (wanted.rolled_back.is_some(), wanted.drift);
     let said = |action: Action| match action {
         Action::Fail(failure) => Action::Fail(actual.device_state.explained(wanted, wanted.final_failure(failure))),
         other => other,
@@ -433,8 +450,14 @@ fn components(
         let action = said(action);
         let kept = wanted.input.as_ref().ok().filter(|_| matches!(action, Action::Keep));
         let degraded = kept.and_then(|input| actual.found(input)).and_then(Observed::trouble);
+        // What failed isn't put back before what ran well.
+        let put_back = if is_rolled_back {
+            None
+        } else {
+            actual.put_back(&wanted.project, wanted.input.as_ref().ok(), said_of_drift, (subject, gates))
+        };
         let (name, project) = (wanted.name.clone(), wanted.project.clone());
-        PlannedComponent { name, project, action, ahead, degraded }
+        PlannedComponent { name, project, action, ahead, put_back, degraded }
     };
     let components = wanted.components.iter().map(component).collect();
     (components, asks)
@@ -534,6 +557,20 @@ fn stays(
     let what = if is_rolled_back { Change::RollBack } else { Change::Remove };
     let why = gates.closed(what, subject).or_else(|| unreachable.contains(&gone.kind).then(no_answer));
     (why, !unreachable.contains(&gone.kind) && gates.asks_hook(what, subject))
+}
+
+/// What is put back of something that isn't wanted, while it stays.
+fn stays_as_it_is(gone: &Removal, wanted: &[DesiredDeployment], actual: &Actual<'_>, gates: &Gates) -> Option<PutBack> {
+    let id = gone.deployment?;
+    let of = wanted.iter().find(|one| one.id == id);
+    let applied = actual.device_state.deployments.get(&id).map(|applied| applied.inputs.drift);
+    let drift = of.map(|one| one.drift).or(applied).unwrap_or_default();
+    let (name, is_suspended) = (gone.name.as_ref(), of.is_some_and(|one| one.suspended));
+    let subject = Subject { deployment: Some(id), name, is_suspended, drift, change: None };
+    if of.is_some_and(|one| one.rolled_back.is_some()) {
+        return None;
+    }
+    actual.put_back(&gone.project, None, drift, (subject, gates))
 }
 
 fn action(wanted: &DesiredComponent, actual: &Actual<'_>) -> Action {
@@ -646,6 +683,9 @@ fn removals(wanted: &[DesiredDeployment], actual: &Actual<'_>) -> Vec<Removal> {
 
 /// What the site's hook is asked.
 mod asks;
+mod put_back;
+pub use put_back::PutBack;
+pub(crate) use put_back::applied;
 
 #[cfg(test)]
 mod tests;

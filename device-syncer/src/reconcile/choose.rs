@@ -1,6 +1,7 @@
 //! Which work of a plan may begin now: pure.
 //!
-//! What was applied and stopped comes first: nothing that is still to go stood in its way before. Then removals, those that
+//! What was applied and stopped comes first, also where another input is wanted by now, which may have to wait: nothing that
+//! is still to go stood in its way before. Then removals, those that
 //! depend on others before these; each is tried once before anything is applied, because it may hold a port or a name. What
 //! is at work goes on meanwhile.
 
@@ -10,7 +11,7 @@ use repo_model::{DeploymentName, IntoSet};
 
 use crate::decision::component::Component;
 use crate::decision::deployment::DesiredDeployment;
-use crate::decision::plan::{Action, Plan, Planned, Removal};
+use crate::decision::plan::{Action, Plan, Planned, PutBack, Removal};
 use crate::reconcile::job::{Apply, Restart, Work};
 use crate::reconcile::jobs::AtWork;
 use crate::state::shared::Transaction;
@@ -29,7 +30,9 @@ pub(super) fn choose(
         return chosen;
     }
     for (planned, one) in plan.deployments.iter().zip(wanted) {
-        if planned.components.iter().any(|part| at_work.works_on(&part.project)) {
+        let is_put_back =
+            |project: &str| chosen.iter().any(|work| matches!(work, Work::Lost(one) if one.project == project));
+        if planned.components.iter().any(|part| at_work.works_on(&part.project) || is_put_back(&part.project)) {
             continue;
         }
         let inputs = taken_down(planned, state, at_work);
@@ -61,7 +64,10 @@ pub(super) fn choose(
 }
 
 fn restores(plan: &Plan, wanted: &[DesiredDeployment], state: &Transaction<'_>, at_work: &AtWork) -> Vec<Work> {
-    let mut chosen = Vec::new();
+    // Beside what is only fetched for another input.
+    let may_begin =
+        |one: &&PutBack| !at_work.changes(&one.input.project) && !state.state.restores.is_waiting(&one.input.project);
+    let mut chosen: Vec<_> = plan.put_back().filter(may_begin).map(|one| Work::Lost(one.input.clone())).collect();
     for (planned, one) in plan.deployments.iter().zip(wanted) {
         for component in &planned.components {
             let project = &component.project;

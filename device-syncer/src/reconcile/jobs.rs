@@ -76,6 +76,8 @@ pub(super) struct AtWork {
     /// What those jobs work on that others wait for, by the operator's ids.
     names: BTreeSet<String>,
     works_on: BTreeSet<String>,
+    /// Those of them that more is done with than to fetch what they need.
+    changes: BTreeSet<String>,
     tried: BTreeSet<String>,
 }
 
@@ -90,6 +92,11 @@ impl AtWork {
         self.tried.contains(project)
     }
 
+    /// Whether a job changes this project, and doesn't only fetch what it needs.
+    pub(super) fn changes(&self, project: &str) -> bool {
+        self.changes.contains(project)
+    }
+
     /// Why something that could begin is `queued`: after whom it waits for its turn.
     pub(super) fn turn(&self) -> String {
         let names: Vec<_> = self.names.iter().map(|name| format!("`{name}`")).collect();
@@ -101,6 +108,7 @@ impl AtWork {
     pub(super) fn extend(&mut self, then: &Self) {
         self.names.extend(then.names.iter().cloned());
         self.works_on.extend(then.works_on.iter().cloned());
+        self.changes.extend(then.changes.iter().cloned());
     }
 
     /// Nothing is at work, and these were tried.
@@ -289,8 +297,15 @@ impl Jobs {
         // Beside what may have taken the device down nothing begins, whether it waits or not.
         let in_the_way = self.running.iter().filter(|job| job.counts() || job.is_suspect);
         let names = in_the_way.map(|job| job.work.name()).collect();
-        let projects = self.running.iter().flat_map(|job| job.work.projects());
-        AtWork { names, works_on: projects.map(str::to_owned).collect(), tried: self.tried.clone().unwrap_or_default() }
+        let (mut works_on, mut changes) = (BTreeSet::new(), BTreeSet::new());
+        for job in &self.running {
+            let projects = job.work.projects().into_iter().map(str::to_owned).into_set();
+            if !matches!(*job.work, Work::Fetch { .. }) {
+                changes.extend(projects.iter().cloned());
+            }
+            works_on.extend(projects);
+        }
+        AtWork { names, works_on, changes, tried: self.tried.clone().unwrap_or_default() }
     }
 
     /// Takes leave of those that ended. Returns whether any of them tried anything; an error if one couldn't make durable
@@ -301,7 +316,7 @@ impl Jobs {
         let (mut acted, mut failed) = (false, None);
         for job in over {
             if let Some(tried) = &mut self.tried {
-                tried.extend(job.work.projects().into_iter().map(str::to_owned));
+                tried.extend(job.work.tries().into_iter().map(str::to_owned));
             }
             match job.thread.join() {
                 Ok(Ok(tried)) => acted |= tried,
@@ -342,6 +357,8 @@ impl Jobs {
             let fetching = planned.map(|one| one.fetching).unwrap_or_default();
             let (halts, is_over) = match &*job.work {
                 Work::Fetch { .. } => (fetching == Fetching::Ends, fetching != Fetching::GoesOn),
+                // What waits is another input.
+                Work::Lost(_) => (false, false),
                 work => {
                     // What is put back goes on, whatever it needs.
                     let is_update = planned.is_some_and(|one| one.from_here);

@@ -1,23 +1,18 @@
 //! What is done while the accepted state can't be read, until the host shows it again.
 
-use std::time::Duration;
-
 use repo_model::desired::Desired;
 use repo_model::envelope::DriftPolicy;
 use repo_model::report::{Condition, ConditionType, Reason};
 
-use crate::decision::component::{Component, ImageLocks, Kind};
+use crate::decision::component::Component;
 use crate::decision::conditions::condition;
 use crate::decision::device_state::DeviceState;
 use crate::decision::gates::{Change, Gates, Subject};
 use crate::decision::observation::Observed;
-use crate::decision::plan::is_restored;
+use crate::decision::plan::{applied, is_restored};
 use crate::reconcile::job::Work;
 use crate::reconcile::jobs::AtWork;
 use crate::state::shared::Transaction;
-
-/// Limit of restoring one project: what its document says is lost, too.
-const TIMEOUT: Duration = Duration::from_secs(300);
 
 /// What `syncer.json` reports where a state was accepted and can't be read.
 pub(super) fn lost(device_state: &DeviceState, found: Option<&Desired>) -> Option<Condition> {
@@ -34,10 +29,11 @@ pub(super) fn lost(device_state: &DeviceState, found: Option<&Desired>) -> Optio
 pub(super) fn restores(state: &Transaction<'_>, found: &[Observed], gates: &Gates, at_work: &AtWork) -> Vec<Work> {
     let is_closed = |component: &Component| {
         let (id, name) = (component.deployment, &component.deployment_name);
-        let said = state.next.deployments.get(&id).map(|applied| applied.inputs.drift).unwrap_or_default();
+        let inputs = state.next.deployments.get(&id).map(|applied| &applied.inputs);
+        let (said, is_suspended) = inputs.map(|inputs| (inputs.drift, inputs.suspended)).unwrap_or_default();
         let anyway = state.next.is_put_back_anyway(&component.project);
         let drift = if anyway { DriftPolicy::Heal } else { said.max(gates.drift) };
-        let subject = Subject { deployment: Some(id), name: Some(name), is_suspended: false, drift, change: None };
+        let subject = Subject { deployment: Some(id), name: Some(name), is_suspended, drift, change: None };
         gates.closed(Change::Restore, subject).is_some()
     };
     let is_gone = |component: &Component| {
@@ -49,28 +45,4 @@ pub(super) fn restores(state: &Transaction<'_>, found: &[Observed], gates: &Gate
     };
     let gone = applied(&state.next).filter(|one| is_gone(one) && !is_closed(one) && may_begin(one));
     gone.map(|component| Work::Lost(Box::new(component))).collect()
-}
-
-/// Every component that was applied whole, as far as it is known without its document.
-fn applied(device_state: &DeviceState) -> impl Iterator<Item = Component> {
-    let all = device_state.deployments.iter().filter(|(_, applied)| !applied.inputs.suspended);
-    all.flat_map(|(id, applied)| {
-        applied.inputs.components.iter().filter_map(|component| {
-            Some(Component {
-                deployment: *id,
-                deployment_name: applied.inputs.id.clone(),
-                component: component.name.clone(),
-                project: component.project.clone(),
-                repository: String::new(),
-                revision: String::new(),
-                lock: None,
-                images: ImageLocks::default(),
-                kind: Kind::Compose { parameters: Default::default(), secrets: Default::default() },
-                input_digest: component.input_digest?,
-                fleet_digest: component.input_digest?,
-                wait: false,
-                timeout: TIMEOUT,
-            })
-        })
-    })
 }

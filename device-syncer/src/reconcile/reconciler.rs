@@ -152,7 +152,7 @@ impl Reconciler {
         }
         change.next.believe(&pass.next);
         self.gates.know(|| change.next.names());
-        change.next.note_whole(&observation, &boot_id, |project| at_work.works_on(project));
+        change.next.note_whole(&observation, &boot_id, |project| at_work.changes(project));
         change.next.status.extend(capabilities.iter().map(|bytes| (CAPABILITIES.to_owned(), bytes.clone())));
         if let Some(wanted) = &mut wanted {
             change.next.note_policy_of_fleet(from_fleet.into_iter().map(|(key, value)| (key.name().to_owned(), value)));

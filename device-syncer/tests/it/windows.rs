@@ -166,6 +166,50 @@ fn changes_wait_for_the_fleets_windows_until_the_fleet_opens_them() {
     world.assert_idle();
 }
 
+/// A pass that puts back what was stopped, with what it was started with before, and says no more of it.
+fn assert_put_back_while_it_waits(world: &World, state: &str) {
+    let before = world.containers();
+    let plan = world.syncer(&["plan"]).ended(3).stdout;
+    assert!(plan.contains("(what was applied is put back: "), "{plan}");
+    world.once().ended(1);
+    assert_ne!(world.containers(), before, "started again");
+    assert_eq!((world.greetings(), world.states("greeter")), (vec!["hello".into()], vec![state.into()]));
+    world.assert_quiet();
+}
+
+#[test]
+fn what_runs_is_put_back_for_as_long_as_a_newer_set_waits_and_after_a_power_cut_whatever_is_said_of_drift() {
+    let world = World::running();
+    world.hand.want("greeter", &world.app, "servus");
+    publish(&world, &closed_for_ever());
+    assert_waits(&world, "waiting-window", "by the fleet's windows none comes");
+    world.stop_all();
+    assert_put_back_while_it_waits(&world, "hello pending waiting-window");
+    // What is held isn't put back, nor what is only told.
+    world.stop_all();
+    world.syncer(&["hold", "--by", "j.doe", "--why", "line 2"]).good();
+    assert_waits(&world, "held", "line 2");
+    world.syncer(&["release"]).good();
+    assert_put_back_while_it_waits(&world, "hello pending waiting-window");
+    world.settings("gates: {drift: report}\n");
+    world.once().ended(1);
+    let whole = world.containers();
+    world.stop_all();
+    world.reboot("second boot");
+    assert_put_back_while_it_waits(&world, "hello pending waiting-window");
+    assert_ne!(world.containers(), whole);
+    world.stop_all();
+    assert_waits(&world, "waiting-window", "by the fleet's windows none comes");
+    world.settings("");
+    // The same of what would go.
+    world.hand.drop("greeter");
+    publish(&world, &closed_for_ever());
+    assert_put_back_while_it_waits(&world, "hello removing waiting-window");
+    publish(&world, &json!({"zone": "UTC"}));
+    world.once().good();
+    assert!(world.containers().is_empty());
+}
+
 #[test]
 fn the_fleets_windows_and_the_sites_have_to_be_open_both() {
     let world = World::running();

@@ -106,6 +106,52 @@ fn what_the_device_goes_down_with_is_applied_no_more_and_what_was_given_up_for_t
     assert_eq!(action(&state, &runs, "1"), "crash-loop", "a release isn't removed");
 }
 
+#[test]
+fn what_was_applied_and_stopped_is_put_back_before_another_input_whatever_that_waits_for() {
+    let once = applied(&[("a", "x", Some("1"))]);
+    let found = |version, condition| vec![observed("a", "x", Some(input_digest("a", "x", version)), condition)];
+    let stopped = || found("1", Condition::Stopped("exited".to_owned()));
+    let closed = Openings { apply: Opening::NeverOpens, ..Openings::default() };
+    let gates = |drift| Gates { openings: closed.clone(), drift, ..Gates::default() };
+    let of = |state: &DeviceState, found: &[Observed], wanted: &[DesiredDeployment], gates: &Gates| {
+        let plan = make_with(Some(wanted), state, found, gates);
+        let put_back: Vec<_> = plan.put_back().map(|one| (one.reason.clone(), one.input.input_digest)).collect();
+        assert!(put_back.is_empty() || !plan.is_in_sync());
+        assert!(put_back.iter().all(|(_, digest)| *digest == input_digest("a", "x", "1")));
+        put_back.into_iter().map(|(reason, _)| reason).collect::<Vec<_>>()
+    };
+    let newer = [wanted("a", &[("x", "2")])];
+    let exited = vec!["exited".to_owned()];
+    let heal = gates(DriftPolicy::Heal);
+    assert_eq!(of(&once, &stopped(), &newer, &heal), exited);
+    assert_eq!(of(&once, &stopped(), &[], &heal), exited, "what would go stays meanwhile");
+    assert_eq!(of(&once, &stopped(), &newer, &Gates::default()), exited, "it may have to be fetched");
+    assert_eq!(of(&once, &stopped(), &[wanted("a", &[("x", "!capability-missing")])], &heal), exited);
+    let nothing = Vec::<String>::new();
+    assert_eq!(of(&once, &stopped(), &[], &Gates::default()), nothing, "it goes");
+    assert_eq!(of(&once, &stopped(), &[wanted("a", &[("x", "1")])], &heal), nothing, "that is restored");
+    assert_eq!(of(&once, &found("1", Condition::Running), &newer, &heal), nothing);
+    assert_eq!(of(&once, &found("2", Condition::Missing), &newer, &heal), nothing, "it wasn't applied whole");
+    assert_eq!(of(&applied(&[("a", "x", None)]), &stopped(), &newer, &heal), nothing, "another one began");
+    assert_eq!(of(&once, &stopped(), &newer, &all_suspended()), nothing);
+    let suspended = [DesiredDeployment { suspended: true, ..newer[0].clone() }];
+    assert_eq!(of(&once, &stopped(), &suspended, &heal), nothing);
+    let denied: Vec<_> =
+        stopped().into_iter().map(|one| Observed { violation: Some("privileged".to_owned()), ..one }).collect();
+    assert_eq!(of(&once, &denied, &newer, &heal), nothing);
+    for drift in [DriftPolicy::Report, DriftPolicy::HealInWindow] {
+        assert_eq!(of(&once, &stopped(), &newer, &gates(drift)), nothing);
+        let said = [DesiredDeployment { drift, ..newer[0].clone() }];
+        assert_eq!(of(&once, &stopped(), &said, &heal), nothing);
+        let mut went_down = once.clone();
+        went_down.was_whole(&project("a", "x"), "before");
+        assert_eq!(of(&went_down, &stopped(), &said, &heal), exited, "it went down with the device");
+    }
+    let put_back = || Some(Failure::new(ErrorCode::HealthTimeout, "unhealthy"));
+    let rolled_back = [DesiredDeployment { rolled_back: put_back(), ..newer[0].clone() }];
+    assert_eq!(of(&once, &stopped(), &rolled_back, &heal), nothing, "it failed");
+}
+
 fn action_of(plan: &Plan) -> String {
     match &plan.deployments[0].components[0].action {
         Action::Keep => "keep".to_owned(),

@@ -45,7 +45,8 @@ pub(super) enum Work {
     TakeDown { wanted: DesiredDeployment, inputs: Vec<Component> },
     /// Removes what is no longer wanted, of one deployment; `stays` is what of it is.
     Removal { removals: Vec<Removal>, stays: Option<DesiredDeployment> },
-    /// Restores what was applied, of which only the runtime knows more: the accepted state is lost.
+    /// Restores what was applied, of which only the runtime knows more: another input is wanted by now, or the accepted state is
+    /// lost.
     Lost(Box<Component>),
 }
 
@@ -75,6 +76,11 @@ impl Work {
             Self::Restart { parts, .. } => parts.iter().map(|one| one.input.project.as_str()).collect(),
             Self::Removal { removals, .. } => removals.iter().map(|one| one.project.as_str()).collect(),
         }
+    }
+
+    /// What of it isn't tried again by who tries each once. What is put back first says nothing of what is wanted.
+    pub(super) fn tries(&self) -> Vec<&str> {
+        if matches!(self, Self::Lost(_)) { Vec::new() } else { self.projects() }
     }
 
     /// The deployment that it may fetch something for.

@@ -53,8 +53,8 @@ impl<H: Runtimes + ?Sized> Job<'_, H> {
         Ok(true)
     }
 
-    /// Restores what only the runtime knows more of. `status` keeps what it says of it, as the documents that it speaks of
-    /// are lost. Returns whether it was tried.
+    /// Restores what only the runtime knows more of. `status` keeps what it says of it: the documents that it speaks of are lost,
+    /// or of another input. Returns whether it was tried.
     pub(super) fn restore_lost(&self, component: &Component) -> bool {
         let project = &component.project;
         if (self.halt)() {

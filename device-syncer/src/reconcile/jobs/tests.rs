@@ -13,6 +13,7 @@ use crate::config::Home;
 use crate::decision::component::Component;
 use crate::decision::gates::Gates;
 use crate::decision::message::Identity;
+use crate::decision::observation::Condition;
 use crate::decision::restart::Started;
 use crate::decision::status::Report;
 use crate::decision::windows::Openings;
@@ -29,6 +30,8 @@ struct Hanging {
     deaf: AtomicBool,
     /// What hangs looks about only when it is woken.
     asleep: AtomicBool,
+    /// What was applied and doesn't run.
+    stopped: Mutex<BTreeSet<String>>,
     begun: Mutex<Vec<String>>,
     at_once: Mutex<(usize, usize)>,
 }
@@ -80,7 +83,9 @@ impl Runtimes for Hanging {
     }
 
     fn restore(&self, component: &Component, cancel: &dyn Fn() -> bool) -> Result<(), RuntimeError> {
-        self.work("restore", &component.project, cancel)
+        self.work("restore", &component.project, cancel)?;
+        self.stopped.lock().unwrap().remove(&component.project);
+        Ok(())
     }
 
     fn containers(&self, _: &Component) -> Result<Vec<Started>, RuntimeError> {
@@ -143,7 +148,8 @@ impl Bench {
             .values()
             .flat_map(|applied| applied.inputs.components.iter().map(move |one| (applied, one)))
             .map(|(applied, one)| {
-                let condition = crate::decision::observation::Condition::Running;
+                let is_stopped = self.runtimes.stopped.lock().unwrap().contains(&one.project);
+                let condition = if is_stopped { Condition::Stopped("exited".to_owned()) } else { Condition::Running };
                 crate::testing::observed(applied.inputs.id.as_str(), one.name.as_str(), one.input_digest, condition)
             })
             .collect();
@@ -245,6 +251,42 @@ fn what_is_fetched_ahead_goes_on_after_its_windows_as_is_said_and_ends_at_once_f
         let expected: Vec<_> = fetched.iter().map(|one| of(one.split_once(' ').unwrap().1)).collect();
         assert_eq!(begun, expected);
     }
+}
+
+#[test]
+fn what_was_applied_is_put_back_beside_what_is_fetched_ahead_and_before_what_is_applied() {
+    let mut bench = Bench::new(&[]);
+    bench.settle(&all(&["a"]));
+    bench.runtimes.begun.lock().unwrap().clear();
+    let of = |verb: &str| format!("{verb} {}", project("a", "x"));
+    let newer = [wanted("a", &[("x", "2")])];
+    let openings = Openings { apply: Opening::NeverOpens, fetch: Some(Opening::Open(None)), ..Openings::default() };
+    bench.gates = Gates { openings, ..Gates::default() };
+    bench.hang(&["fetch a"]);
+    bench.settle(&newer);
+    assert_eq!((bench.at_work(), bench.state("a")), (vec!["a".to_owned()], "pending".to_owned()));
+    let stop = |bench: &Bench| _ = bench.runtimes.stopped.lock().unwrap().insert(project("a", "x"));
+    stop(&bench);
+    bench.settle(&newer);
+    assert_eq!((bench.at_work(), bench.state("a")), (vec!["a".to_owned()], "pending".to_owned()));
+    assert!(bench.runtimes.stopped.lock().unwrap().is_empty());
+    bench.release();
+    bench.settle(&newer);
+    assert_eq!(*bench.runtimes.begun.lock().unwrap(), ["fetch", "restore"].map(of));
+
+    // Beside what changes it nothing is put back.
+    bench.runtimes.begun.lock().unwrap().clear();
+    bench.state.lock().restores.clear();
+    stop(&bench);
+    bench.gates = Gates::default();
+    bench.hang(&["restore a"]);
+    bench.settle(&newer);
+    bench.settle(&newer);
+    assert_eq!(*bench.runtimes.begun.lock().unwrap(), [of("restore")]);
+    bench.release();
+    bench.settle(&newer);
+    assert_eq!(*bench.runtimes.begun.lock().unwrap(), ["restore", "fetch", "apply"].map(of));
+    assert_eq!(bench.state("a"), "installed");
 }
 
 #[test]

@@ -103,6 +103,13 @@ fn a_registry_that_is_away_holds_what_is_new_and_leaves_what_runs() {
     assert!(world.fake.calls().starts_with(&calls));
     assert!(world.greetings().iter().all(|greeting| greeting == "hello"));
     world.assert_quiet();
+    let before = world.containers();
+    world.stop_all();
+    world.once().ended(1);
+    assert_ne!(world.containers(), before, "started again");
+    assert!(world.greetings().iter().all(|greeting| greeting == "hello"));
+    assert_eq!(world.states("greeter"), ["hello pending artifact-unavailable"]);
+    world.assert_quiet();
 }
 
 #[test]

@@ -212,7 +212,7 @@ impl Bench {
             if works.is_empty() {
                 return Done { at_work: false, acted, up_to_date };
             }
-            tried.extend(works.iter().flat_map(Work::projects).map(str::to_owned));
+            tried.extend(works.iter().flat_map(Work::tries).map(str::to_owned));
             let (runtimes, state, cancel) = (&self.runtimes, &self.state, || false);
             acted |= runtimes.turns.run(&works, |work| {
                 let cancel = Cancel::whatever(&cancel);
