@@ -91,6 +91,9 @@ pub struct Planned {
     /// What becomes of what is fetched for it at this moment.
     #[serde(skip)]
     pub fetching: Fetching,
+    /// Whether nothing of it is put back, whatever is said of drift: it is held or suspended.
+    #[serde(skip)]
+    pub is_held: bool,
     pub components: Vec<PlannedComponent>,
 }
 
@@ -360,7 +363,8 @@ fn planned(
         Some(why) if why.code == ErrorCode::WaitingWindow => Fetching::EndsWithComponent,
         Some(_) => Fetching::Ends,
     };
-    let mut planned = Planned { id: wanted.id, name: wanted.name.clone(), from_here, fetching, components };
+    let is_held = gates.closed(Change::Restore, subject).is_some();
+    let mut planned = Planned { id: wanted.id, name: wanted.name.clone(), from_here, fetching, is_held, components };
     let asks = if asks { Some(HookChange::Apply) } else { restart(&mut planned, wanted, set, actual, gates) };
     (planned, asks)
 }

@@ -176,6 +176,8 @@ struct Said {
     halt: AtomicBool,
     /// No further component is to be fetched: the windows for that have closed.
     fetched: AtomicBool,
+    /// It is held or suspended, for as long as that is so: nothing of it is put back.
+    held: AtomicBool,
 }
 
 /// What a job hears, in its own thread.
@@ -208,6 +210,11 @@ impl Heard<'_> {
         let is_over = |since: Option<Duration>, patience| since.is_some_and(|since| since >= patience);
         let is_said = self.said.now.load(Ordering::Relaxed);
         is_said || is_over(self.outdated(), outdated) || is_over(self.stopped(), self.patience.program)
+    }
+
+    /// Whether nothing is put back.
+    fn is_held(&self) -> bool {
+        self.said.held.load(Ordering::Relaxed) || self.ends()
     }
 
     fn is_halted(&self) -> bool {
@@ -366,6 +373,8 @@ impl Jobs {
                     (waits, is_update && fetching == Fetching::EndsWithComponent)
                 }
             };
+            let is_held = job.work.deployment().and_then(|id| plan.planned(id)).is_some_and(|one| one.is_held);
+            job.said.held.store(is_held, Ordering::Relaxed);
             job.said.halt.fetch_or(halts, Ordering::Relaxed);
             job.said.fetched.fetch_or(is_over, Ordering::Relaxed);
         }
@@ -415,12 +424,12 @@ impl Jobs {
         let thread = thread::spawn(move || {
             let waits = move |waits| end.waits(waits);
             let heard = Heard { said: &its_said, stop: &stop, stopped: OnceLock::new(), patience };
-            let (waiting, halt) = (|| heard.ends(), || heard.is_halted());
+            let (waiting, halt, halted) = (|| heard.ends(), || heard.is_halted(), || heard.is_held());
             let (changing, once) =
                 (|| heard.ends_change(patience.outdated), || heard.ends_change(patience.outdated_once));
             let may_change = |deployment| hooks.may_change(deployment, &halt);
             let may_fetch = || !its_said.fetched.load(Ordering::Relaxed);
-            let cancel = Cancel { waiting: &waiting, changing: &changing, once: &once, waits: &waits };
+            let cancel = Cancel { waiting: &waiting, changing: &changing, halted: &halted, once: &once, waits: &waits };
             let (halt, may_fetch, may_change) = (&halt, &may_fetch, &may_change);
             Job { runtimes: &*runtimes, state: &state, cancel, halt, may_fetch, may_change }.run(&its_work)
         });

@@ -7,6 +7,8 @@ pub struct Cancel<'a> {
     pub waiting: &'a dyn Fn() -> bool,
     /// While it changes something: it may come to its end first, because half of that is worse.
     pub changing: &'a dyn Fn() -> bool,
+    /// While what was applied is put back, and before anything of it is started: it is held or suspended, or one of `waiting` is so.
+    pub halted: &'a dyn Fn() -> bool,
     /// While it runs what runs only once, such as a chart's hook: half a migration is worse still.
     pub once: &'a dyn Fn() -> bool,
     /// Told whether it only waits for health from here on, without a process of its own.
@@ -16,7 +18,7 @@ pub struct Cancel<'a> {
 impl<'a> Cancel<'a> {
     /// The same, whatever it does.
     pub fn whatever(ends: &'a dyn Fn() -> bool) -> Self {
-        Self { waiting: ends, changing: ends, once: ends, waits: &|_| () }
+        Self { waiting: ends, changing: ends, halted: ends, once: ends, waits: &|_| () }
     }
 
     /// Whether a change ends of which nobody knows whether it has come to something that runs only once; `began` asks that,

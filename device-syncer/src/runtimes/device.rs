@@ -259,7 +259,7 @@ impl Runtimes for DeviceRuntimes {
         }
     }
 
-    fn restore(&self, component: &Component, cancel: &dyn Fn() -> bool) -> Result<(), RuntimeError> {
+    fn restore(&self, component: &Component, cancel: &Cancel<'_>) -> Result<(), RuntimeError> {
         self.compose()?.restore(component, cancel)
     }
 

@@ -89,7 +89,7 @@ pub trait Runtimes {
     /// See [`Runtime::apply`].
     fn apply(&self, ready: &Self::Ready, cancel: &Cancel<'_>) -> Result<(), RuntimeError>;
     /// Restores what was applied and doesn't run, and touches nothing else of it.
-    fn restore(&self, component: &Component, cancel: &dyn Fn() -> bool) -> Result<(), RuntimeError>;
+    fn restore(&self, component: &Component, cancel: &Cancel<'_>) -> Result<(), RuntimeError>;
     /// The containers of what was applied, in the order in which they are restarted.
     fn containers(&self, component: &Component) -> Result<Vec<Started>, RuntimeError>;
     /// Restarts these containers of it as they are, and touches nothing else of it.

@@ -93,6 +93,27 @@ impl Real {
 }
 
 #[test]
+fn what_somebody_removes_under_a_hold_while_its_health_is_waited_for_stays_away_until_it_is_released() {
+    let real = Real::enrolled();
+    real.want_waiting("held");
+    real.hand.publish();
+    let syncer = real.applies();
+    until("it waits for health", || real.is_started());
+    real.syncer(&["hold", "greeter", "--by", "j.doe", "--why", "line 2"]).good();
+    until("it is held", || real.report()["gates"][0]["code"] == "held");
+    docker(&["rm", "--force", &real.of_service("web")[0][..64]]);
+    std::thread::sleep(std::time::Duration::from_secs(5));
+    assert!(real.of_service("web").is_empty(), "a person is at work there");
+    real.syncer(&["release", "greeter"]).good();
+    until("it is back", || !real.of_service("web").is_empty());
+    until("it is well", || real.of_service("web").iter().any(|one| !one.ends_with(" 0001-01-01T00:00:00Z")));
+    real.get_well();
+    until("it is installed", || real.states("greeter") == ["hello installed"]);
+    assert_eq!(migrations(&real), "1 /data/runs");
+    end(syncer);
+}
+
+#[test]
 fn a_syncer_that_ends_while_health_is_waited_for_goes_on_with_that_and_no_migration_runs_again() {
     let real = Real::enrolled();
     real.want_waiting("taken-up");

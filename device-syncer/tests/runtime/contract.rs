@@ -123,7 +123,7 @@ pub(crate) fn a_missing_container_is_seen_and_made_again(world: &mut World) {
     world.ask(&["rm", "--force", &before["web"].0]);
     let found = world.observed().unwrap();
     assert_eq!((found.condition, found.input_digest), (Condition::Missing, Some(world.component.input_digest)));
-    world.runtime.restore(&world.component, &|| false).unwrap();
+    world.runtime.restore(&world.component, &Cancel::whatever(&|| false)).unwrap();
     world.assert_well();
     assert_eq!(world.identities()["counter"], before["counter"]);
     world.ask(&["rm", "--force", &world.identities()["web"].0]);
@@ -140,7 +140,7 @@ pub(crate) fn a_container_that_was_stopped_is_seen_and_started_again(world: &mut
     let found = world.observed().unwrap();
     assert_eq!(found.condition, Condition::Stopped("service `web` is exited with 137".to_owned()));
     assert_eq!(found.input_digest, Some(world.component.input_digest));
-    world.runtime.restore(&world.component, &|| false).unwrap();
+    world.runtime.restore(&world.component, &Cancel::whatever(&|| false)).unwrap();
     world.assert_well();
     let after = world.identities();
     assert_eq!(after["counter"], before["counter"]);

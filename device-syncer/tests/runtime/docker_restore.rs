@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use device_syncer::decision::observation::Condition;
-use device_syncer::runtimes::RuntimeError;
+use device_syncer::runtimes::{Cancel, RuntimeError};
 
 use crate::world::{CHECK, IMAGE, World};
 
@@ -51,7 +51,7 @@ fn applied_as(compose: &str) -> World {
 
 impl World {
     fn restore(&self) -> Result<(), RuntimeError> {
-        self.runtime.restore(&self.component, &|| false)
+        self.runtime.restore(&self.component, &Cancel::whatever(&|| false))
     }
 
     /// What `web` serves to what lives in its network: one line for each run of the migration.

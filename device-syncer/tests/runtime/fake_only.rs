@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use device_syncer::decision::observation::Condition;
-use device_syncer::runtimes::{Runtime, RuntimeError, Source, command};
+use device_syncer::runtimes::{Cancel, Runtime, RuntimeError, Source, command};
 
 use crate::world::World;
 
@@ -82,7 +82,7 @@ fn a_project_that_lost_its_document_is_half_made_once_something_of_it_is_gone() 
         assert_eq!(world.observed().unwrap().input_digest, Some(world.component.input_digest), "it runs");
         world.ask(&["kill", &before["web"].0]);
         assert_eq!(world.observed().unwrap().input_digest, None);
-        let error = world.runtime.restore(&world.component, &|| false).unwrap_err();
+        let error = world.runtime.restore(&world.component, &Cancel::whatever(&|| false)).unwrap_err();
         assert!(error.to_string().contains("isn't known any more"), "{error}");
         world.prefetch_and_apply().unwrap();
         world.assert_well();

@@ -95,6 +95,15 @@ impl Work {
         }
     }
 
+    /// The deployment of which it may put something back.
+    pub(super) fn deployment(&self) -> Option<DeploymentId> {
+        match self {
+            Self::Restore { wanted, .. } => Some(wanted.id),
+            Self::Lost(input) => Some(input.deployment),
+            _ => self.fetches_for(),
+        }
+    }
+
     /// The operator's id of what it works on, or what the device calls it.
     pub(super) fn name(&self) -> String {
         match self {

@@ -27,7 +27,7 @@ impl<H: Runtimes + ?Sized> Job<'_, H> {
             return Ok(false);
         }
         tracing::warn!(project, reason, "putting back what doesn't run");
-        let result = self.runtimes.restore(input, self.cancel.changing);
+        let result = self.runtimes.restore(input, &self.cancel);
         let mut change = self.begin(wanted);
         change.close_attempt(input);
         match result {
@@ -62,7 +62,7 @@ impl<H: Runtimes + ?Sized> Job<'_, H> {
         }
         self.state.lock().restores.note(project);
         tracing::warn!(project, "putting back what doesn't run");
-        if let Err(error) = self.runtimes.restore(component, self.cancel.changing) {
+        if let Err(error) = self.runtimes.restore(component, &self.cancel) {
             // Its words could hold a secret: which of the values are secret is lost.
             tracing::warn!(project, code = error.code().as_str(), "not put back");
         }

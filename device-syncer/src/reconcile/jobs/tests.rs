@@ -12,6 +12,7 @@ use super::*;
 use crate::config::Home;
 use crate::decision::component::Component;
 use crate::decision::gates::Gates;
+use crate::decision::hold::Hold;
 use crate::decision::message::Identity;
 use crate::decision::observation::Condition;
 use crate::decision::restart::Started;
@@ -82,8 +83,8 @@ impl Runtimes for Hanging {
         Ok(())
     }
 
-    fn restore(&self, component: &Component, cancel: &dyn Fn() -> bool) -> Result<(), RuntimeError> {
-        self.work("restore", &component.project, cancel)?;
+    fn restore(&self, component: &Component, cancel: &Cancel<'_>) -> Result<(), RuntimeError> {
+        self.work("restore", &component.project, cancel.halted)?;
         self.stopped.lock().unwrap().remove(&component.project);
         Ok(())
     }
@@ -287,6 +288,32 @@ fn what_was_applied_is_put_back_beside_what_is_fetched_ahead_and_before_what_is_
     bench.settle(&newer);
     assert_eq!(*bench.runtimes.begun.lock().unwrap(), ["restore", "fetch", "apply"].map(of));
     assert_eq!(bench.state("a"), "installed");
+}
+
+#[test]
+fn what_is_being_put_back_ends_at_once_when_it_is_held_or_something_newer_is_wanted() {
+    let held = Gates { holds: vec![Hold::Person(HoldByPerson { now: false, ..now(Some("a")) })], ..Gates::default() };
+    for (gates, version, then) in [(held, "1", "pending"), (Gates::default(), "2", "installed")] {
+        let mut bench = Bench::new(&[]);
+        bench.be_patient(HOUR);
+        bench.settle(&all(&["a"]));
+        bench.runtimes.stopped.lock().unwrap().insert(project("a", "x"));
+        bench.hang(&["restore a"]);
+        bench.settle(&all(&["a"]));
+        assert_eq!(bench.at_work(), ["a"]);
+        bench.gates = gates;
+        bench.pass(&[wanted("a", &[("x", version)])]);
+        let began = Instant::now();
+        while bench.jobs.is_any() && began.elapsed() < Duration::from_secs(10) {
+            bench.jobs.wait(Duration::from_millis(100));
+            bench.jobs.reap().unwrap();
+        }
+        assert!(!bench.jobs.is_any());
+        assert!(bench.runtimes.stopped.lock().unwrap().contains(&project("a", "x")), "it wasn't put back");
+        bench.release();
+        bench.settle(&[wanted("a", &[("x", version)])]);
+        assert_eq!(bench.state("a"), then);
+    }
 }
 
 #[test]

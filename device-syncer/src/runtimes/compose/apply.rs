@@ -35,7 +35,7 @@ impl ComposeRuntime {
         let project = Project::new(&self.settings.projects_dir, &component.project);
         if let Some((marker, resolved)) = project.started(component)? {
             let (started, prepared) = (Instant::now(), Prepared::anew(component, &marker, resolved));
-            let _claim = self.put_back(&prepared, &project, &marker, cancel.changing)?;
+            let _claim = self.put_back(&prepared, &project, &marker, cancel)?;
             return self.complete(&prepared, &project, marker, started, cancel);
         }
         let previous = project.marker()?;
@@ -162,7 +162,8 @@ impl ComposeRuntime {
 
     /// Returns how the services are in the end. What has only just started when the time is over is given the seconds by
     /// which it is known to stay up. Containers that somebody removes meanwhile are made anew, but for those of services that
-    /// came to their end, which the marker says; whoever removes them again and again isn't fought for ever.
+    /// came to their end, which the marker says, and not while it is held or suspended; whoever removes them again and again isn't
+    /// fought for ever.
     fn wait_for_health(
         &self,
         prepared: &Prepared,
@@ -187,7 +188,7 @@ impl ComposeRuntime {
                 project.mark(marker)?;
             }
             let gone = services.iter().filter(|(_, state)| is_missing(state)).map(|(name, _)| name.clone()).into_set();
-            if !gone.is_empty() && restored < RESTORES {
+            if !gone.is_empty() && restored < RESTORES && !(cancel.halted)() {
                 restored += 1;
                 tracing::warn!(project = prepared.component.project, ?gone, "putting back what was removed meanwhile");
                 (cancel.waits)(false);

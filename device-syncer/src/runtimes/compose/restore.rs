@@ -20,7 +20,7 @@ use super::{ComposeRuntime, Prepared, labels};
 use crate::decision::component::Component;
 use crate::decision::observation::{Condition, Observed, ServiceState};
 use crate::runtimes::client::{Call, Client};
-use crate::runtimes::{Redactor, RuntimeError, Source};
+use crate::runtimes::{Cancel, Redactor, RuntimeError, Source};
 
 impl ComposeRuntime {
     /// The services of this input that run to their end, if any of it was begun.
@@ -33,7 +33,7 @@ impl ComposeRuntime {
     ///
     /// Checks what an apply checks right before it starts something: ownership, mounts, and images, which are fetched if
     /// they are gone. Doesn't wait for health. Touches nothing else.
-    pub fn restore(&self, component: &Component, cancel: &dyn Fn() -> bool) -> Result<(), RuntimeError> {
+    pub fn restore(&self, component: &Component, cancel: &Cancel<'_>) -> Result<(), RuntimeError> {
         let project = Project::new(&self.settings.projects_dir, &component.project);
         let (marker, resolved) = project.applied(component)?;
         self.put_back(&Prepared::anew(component, &marker, resolved), &project, &marker, cancel).map(drop)
@@ -45,16 +45,21 @@ impl ComposeRuntime {
         prepared: &'a Prepared,
         project: &Project,
         marker: &Marker,
-        cancel: &dyn Fn() -> bool,
+        cancel: &Cancel<'_>,
     ) -> Result<Claim<'a>, RuntimeError> {
         let name = &prepared.component.project;
         self.check_ownership(prepared, Some(marker))?;
         let (in_the_way, claim) = self.check_neighbours(prepared)?;
-        self.end(&in_the_way, prepared, cancel)?;
+        self.end(&in_the_way, prepared, cancel.changing)?;
         let label = format!("{}={name}", labels::PROJECT);
         let found = observed(name.clone(), Some(marker), &with_labels(&self.engine, &[label])?, &self.settings.boot_id);
         let gone = Gone::of(&found, &prepared.resolved);
-        self.have_images(prepared, &gone.services, cancel)?;
+        self.have_images(prepared, &gone.services, &|| (cancel.halted)() || (cancel.changing)())?;
+        // To fetch them may have taken hours.
+        if (cancel.halted)() {
+            return Err(RuntimeError::Cancelled);
+        }
+        let cancel = cancel.changing;
         self.end(&gone.stranded, prepared, cancel)?;
         self.check_links(prepared, true)?;
         self.unpause(prepared, &gone.paused, cancel)?;

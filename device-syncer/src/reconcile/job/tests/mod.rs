@@ -107,7 +107,7 @@ impl Runtimes for FakeRuntimes {
         outcome
     }
 
-    fn restore(&self, component: &Component, _: &dyn Fn() -> bool) -> Result<(), RuntimeError> {
+    fn restore(&self, component: &Component, _: &Cancel<'_>) -> Result<(), RuntimeError> {
         self.note("restore", component.deployment, &component.component);
         self.take("restore", &component.project)?;
         let mut running = self.running.lock().unwrap();
