@@ -148,6 +148,14 @@ struct Told {
     over: AtomicBool,
     /// It only waits for health, without a process.
     waits: AtomicBool,
+    /// What it has done with, by project: others may work on that.
+    done: Mutex<BTreeSet<String>>,
+}
+
+impl Told {
+    fn done(&self, project: &str) {
+        self.done.lock().unwrap_or_else(PoisonError::into_inner).insert(project.to_owned());
+    }
 }
 
 /// All of a device's jobs.
@@ -241,6 +249,12 @@ impl Running {
         self.told.over.load(Ordering::Acquire)
     }
 
+    /// What it works on still, by project.
+    fn projects(&self) -> BTreeSet<&str> {
+        let done = self.told.done.lock().unwrap_or_else(PoisonError::into_inner);
+        self.work.projects().into_iter().filter(|project| !done.contains(*project)).collect()
+    }
+
     /// Whether it is one of those that may be at work at once. What only waits takes nothing.
     fn counts(&self) -> bool {
         !self.told.waits.load(Ordering::SeqCst)
@@ -306,7 +320,7 @@ impl Jobs {
         let names = in_the_way.map(|job| job.work.name()).collect();
         let (mut works_on, mut changes) = (BTreeSet::new(), BTreeSet::new());
         for job in &self.running {
-            let projects = job.work.projects().into_iter().map(str::to_owned).into_set();
+            let projects = job.projects().into_iter().map(str::to_owned).into_set();
             if !matches!(*job.work, Work::Fetch { .. }) {
                 changes.extend(projects.iter().cloned());
             }
@@ -366,10 +380,10 @@ impl Jobs {
                 Work::Fetch { .. } => (fetching == Fetching::Ends, fetching != Fetching::GoesOn),
                 // What waits is another input.
                 Work::Lost(_) => (false, false),
-                work => {
+                _ => {
                     // What is put back goes on, whatever it needs.
                     let is_update = planned.is_some_and(|one| one.from_here);
-                    let waits = work.projects().iter().any(|one| waiting.contains(one));
+                    let waits = job.projects().iter().any(|one| waiting.contains(one));
                     (waits, is_update && fetching == Fetching::EndsWithComponent)
                 }
             };
@@ -419,7 +433,7 @@ impl Jobs {
         let work = Arc::new(work);
         let (said, told) = (Arc::<Said>::default(), Arc::<Told>::default());
         let end = End { told: Arc::clone(&told), ended: Arc::clone(&self.ended) };
-        let (its_work, its_said) = (Arc::clone(&work), Arc::clone(&said));
+        let (its_work, its_said, its_told) = (Arc::clone(&work), Arc::clone(&said), Arc::clone(&told));
         let (stop, hooks, patience) = (self.stop(), self.hooks.clone(), self.patience);
         let thread = thread::spawn(move || {
             let waits = move |waits| end.waits(waits);
@@ -429,9 +443,10 @@ impl Jobs {
                 (|| heard.ends_change(patience.outdated), || heard.ends_change(patience.outdated_once));
             let may_change = |deployment| hooks.may_change(deployment, &halt);
             let may_fetch = || !its_said.fetched.load(Ordering::Relaxed);
+            let done = |project: &str| its_told.done(project);
             let cancel = Cancel { waiting: &waiting, changing: &changing, halted: &halted, once: &once, waits: &waits };
-            let (halt, may_fetch, may_change) = (&halt, &may_fetch, &may_change);
-            Job { runtimes: &*runtimes, state: &state, cancel, halt, may_fetch, may_change }.run(&its_work)
+            let (halt, may_fetch, may_change, done) = (&halt, &may_fetch, &may_change, &done);
+            Job { runtimes: &*runtimes, state: &state, cancel, halt, may_fetch, may_change, done }.run(&its_work)
         });
         self.running.push(Running { work, began: Instant::now(), is_suspect, said, told, thread });
     }

@@ -177,6 +177,8 @@ pub(super) struct Job<'a, H: Runtimes + ?Sized> {
     pub(super) may_fetch: &'a dyn Fn() -> bool,
     /// Whether the site lets the first effect on a deployment happen now.
     pub(super) may_change: &'a dyn Fn(DeploymentId) -> bool,
+    /// Told which project it has done with, before the rest of its work: what is said of that is durable before the state is free.
+    pub(super) done: &'a dyn Fn(&str),
 }
 
 impl<H: Runtimes + ?Sized> Job<'_, H> {
@@ -222,7 +224,9 @@ impl<H: Runtimes + ?Sized> Job<'_, H> {
                     (change, done) = self.apply(change, wanted, input, &ready)?;
                 }
             }
-            if !done {
+            if done {
+                (self.done)(&input.project);
+            } else {
                 if !(self.halt)() && wanted.rolled_back.is_none() {
                     for behind in &applies[place + 1..] {
                         let text = format!("waits for component `{}`, which is listed before it", input.component);

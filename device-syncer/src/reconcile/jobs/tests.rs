@@ -317,6 +317,24 @@ fn what_is_being_put_back_ends_at_once_when_it_is_held_or_something_newer_is_wan
 }
 
 #[test]
+fn what_is_done_of_a_deployment_is_put_back_while_a_later_component_of_it_is_at_work() {
+    let mut bench = Bench::new(&[]);
+    let two = [wanted("a", &[("x", "1"), ("y", "1")])];
+    let of = |verb: &str, name: &str| format!("{verb} {}", project("a", name));
+    bench.runtimes.hang.lock().unwrap().insert(of("wait", "y"));
+    bench.settle(&two);
+    assert_eq!((bench.at_work(), bench.state("a")), (vec!["a".to_owned()], "installed".to_owned()));
+    bench.runtimes.begun.lock().unwrap().clear();
+    bench.runtimes.stopped.lock().unwrap().insert(project("a", "x"));
+    bench.settle(&two);
+    assert_eq!(*bench.runtimes.begun.lock().unwrap(), [of("restore", "x")]);
+    assert_eq!((bench.at_work(), bench.state("a")), (vec!["a".to_owned()], "installed".to_owned()));
+    bench.release();
+    bench.finish(&two);
+    assert!(bench.runtimes.stopped.lock().unwrap().is_empty());
+}
+
+#[test]
 fn with_less_than_a_gib_of_memory_three_are_at_work_at_most_and_else_six() {
     let all = |young, memory| Bounds::new(young, memory).all;
     assert_eq!([all(2, (1 << 30) - 1), all(2, 1 << 30), all(2, 16 << 30)], [3, 6, 6]);

@@ -216,9 +216,17 @@ impl Bench {
             let (runtimes, state, cancel) = (&self.runtimes, &self.state, || false);
             acted |= runtimes.turns.run(&works, |work| {
                 let cancel = Cancel::whatever(&cancel);
-                Job { runtimes, state, cancel, halt: &|| false, may_fetch: &|| true, may_change: &|_| true }
-                    .run(work)
-                    .unwrap()
+                Job {
+                    runtimes,
+                    state,
+                    cancel,
+                    halt: &|| false,
+                    may_fetch: &|| true,
+                    may_change: &|_| true,
+                    done: &|_| (),
+                }
+                .run(work)
+                .unwrap()
             });
         }
     }
