@@ -607,8 +607,8 @@ impl DeviceState {
         }
     }
 
-    /// Forgets attempts at, and failures of what a deployment wants.
-    pub fn forget_failures(&mut self, wanted: &DesiredDeployment) {
+    /// Forgets attempts at, and failures of what a deployment wants. What is at work during this boot stays open, and is counted anew.
+    pub fn forget_failures(&mut self, wanted: &DesiredDeployment, boot_id: &str) {
         // A syncer before this noted no end.
         if self.set_failure(wanted).is_some() {
             self.note_ended(wanted);
@@ -616,19 +616,32 @@ impl DeviceState {
         self.rollbacks.remove(&wanted.id);
         for component in &wanted.components {
             self.failed_inputs.remove(&component.project);
-            self.attempts.remove(&component.project);
         }
+        self.forget_attempts(boot_id, |project| wanted.components.iter().any(|one| one.project == project));
     }
 
-    /// Forgets all attempts and failures.
-    pub fn forget_all_failures(&mut self) {
+    /// Forgets all attempts and failures. What is at work during this boot stays open, and is counted anew.
+    pub fn forget_all_failures(&mut self, boot_id: &str) {
         for applied in self.deployments.values_mut() {
             let has_failed = |one: &AppliedComponent| self.failed_inputs.contains_key(&one.project);
             applied.inputs.ended |= applied.inputs.components.iter().any(has_failed);
         }
         self.failed_inputs.clear();
         self.rollbacks.clear();
-        self.attempts.clear();
+        self.forget_attempts(boot_id, |_| true);
+    }
+
+    /// Only what was on trial is let go while it is open: the others would be nobody's, and their next failure final.
+    fn forget_attempts(&mut self, boot_id: &str, is_of: impl Fn(&str) -> bool) {
+        self.attempts.retain(|project, attempt| {
+            let is_kept = !is_of(project);
+            let is_at_work = attempt.open > 0 && attempt.boot_id == boot_id && !attempt.on_trial;
+            if !is_kept && is_at_work {
+                *attempt =
+                    Attempt { boot_id: boot_id.to_owned(), open: attempt.open, ..Attempt::new(attempt.input_digest) };
+            }
+            is_kept || is_at_work
+        });
     }
 
     /// The deployments whose removal counts still.

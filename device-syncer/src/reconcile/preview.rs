@@ -174,7 +174,7 @@ impl Basis<'_> {
         if let Some(retry) = retry {
             let named = wanted.iter().flatten().filter(|wanted| retry.is_empty() || wanted.name.as_str() == retry);
             named.for_each(|wanted| {
-                self.device_state.forget_failures(wanted);
+                self.device_state.forget_failures(wanted, &device.boot_id);
                 self.device_state.forget_drift(wanted);
             });
         }

@@ -164,8 +164,8 @@ impl Transaction<'_> {
     pub fn try_again(&mut self, again: &Again) {
         match again {
             Again::Nothing => return,
-            Again::Of(wanted) => self.next.forget_failures(wanted),
-            Again::All => self.next.forget_all_failures(),
+            Again::Of(wanted) => self.next.forget_failures(wanted, &self.state.boot_id),
+            Again::All => self.next.forget_all_failures(&self.state.boot_id),
         }
         self.state.retries.clear();
         // Somebody may have brought what wasn't here.

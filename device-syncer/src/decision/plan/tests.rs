@@ -488,8 +488,8 @@ fn what_failed_for_good_is_a_change_like_any_other_when_it_is_tried_again() {
     assert_eq!(change(&state, &second), Change::Finish, "a crash may have cut it off");
     failed(&second, &mut state);
     assert_eq!(change(&state, &second), Change::Finish, "what stands behind it waits for it, and for nothing else");
-    let of_one = |state: &mut DeviceState| state.forget_failures(&wanted("a", &[("x", "1+f"), ("y", "2")]));
-    let of_all: fn(&mut DeviceState) = DeviceState::forget_all_failures;
+    let of_one = |state: &mut DeviceState| state.forget_failures(&wanted("a", &[("x", "1+f"), ("y", "2")]), "boot");
+    let of_all: fn(&mut DeviceState) = |state| state.forget_all_failures("boot");
     for again in [of_all, of_one] {
         let mut state = state.clone();
         again(&mut state);
@@ -503,7 +503,7 @@ fn what_failed_for_good_is_a_change_like_any_other_when_it_is_tried_again() {
 
     state.note_begun(&third);
     failed(&third, &mut state);
-    state.forget_all_failures();
+    state.forget_all_failures("boot");
     assert_eq!(change(&state, &third), Change::Renew, "nobody was asked for it before");
 }
 

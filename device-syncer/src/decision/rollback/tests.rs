@@ -163,7 +163,7 @@ fn a_set_is_on_trial_until_it_is_good_or_bad_and_a_person_can_let_it_be_tried_ag
     let mut state = failed();
     let instead = pass(&mut state, set("2"), None);
     assert!(!state.is_on_trial(&instead) && !state.is_on_trial(&set("2")));
-    state.forget_failures(&instead);
+    state.forget_failures(&instead, "boot");
     assert!(state.is_on_trial(&set("2")));
     assert_eq!(pass(&mut state, set("2"), None).set(), set("2").set());
 }

@@ -20,6 +20,7 @@ use crate::decision::status::Report;
 use crate::decision::windows::Openings;
 use crate::reconcile::choose::choose;
 use crate::runtimes::{RuntimeError, Source};
+use crate::state::shared::Again;
 use crate::state::store::Store;
 use crate::testing::{fleet, project, wanted};
 
@@ -33,6 +34,8 @@ struct Hanging {
     asleep: AtomicBool,
     /// What was applied and doesn't run.
     stopped: Mutex<BTreeSet<String>>,
+    /// What waited for health isn't healthy in the end.
+    is_unhealthy: AtomicBool,
     begun: Mutex<Vec<String>>,
     at_once: Mutex<(usize, usize)>,
 }
@@ -79,6 +82,10 @@ impl Runtimes for Hanging {
             let waited = self.work("wait", &ready.project, cancel.waiting);
             (cancel.waits)(false);
             waited?;
+            if self.is_unhealthy.load(Ordering::Relaxed) {
+                let (project, service, state) = (ready.project.clone(), "web".to_owned(), "unhealthy".to_owned());
+                return Err(RuntimeError::HealthTimeout { project, service, state, seconds: 1, log: String::new() });
+            }
         }
         Ok(())
     }
@@ -332,6 +339,30 @@ fn what_is_done_of_a_deployment_is_put_back_while_a_later_component_of_it_is_at_
     bench.release();
     bench.finish(&two);
     assert!(bench.runtimes.stopped.lock().unwrap().is_empty());
+}
+
+#[test]
+fn a_retry_while_it_is_at_work_begins_anew_with_counting_and_not_with_blame() {
+    for again in [Again::All, Again::Of(Box::new(all(&["a"]).remove(0)))] {
+        let mut bench = Bench::new(&["wait a"]);
+        bench.settle(&all(&["a"]));
+        let mut change = bench.state.begin();
+        let attempt = change.next.attempts.get_mut(&project("a", "x")).unwrap();
+        (attempt.timeouts, attempt.lost) = (2, 2);
+        change.put_back(&again);
+        change.commit().unwrap();
+        drop(change);
+        let attempt = || bench.state.view().device_state.attempts[&project("a", "x")].clone();
+        assert_eq!((attempt().open, attempt().lost), (1, 0), "a crash now would be blamed on it");
+        bench.runtimes.is_unhealthy.store(true, Ordering::Relaxed);
+        bench.release();
+        while !bench.jobs.running.iter().all(Running::is_over) {
+            bench.jobs.wait(Duration::from_millis(100));
+        }
+        assert_eq!((attempt().open, attempt().timeouts), (0, 1));
+        assert_eq!(bench.state("a"), "installing");
+        bench.jobs.end().unwrap();
+    }
 }
 
 #[test]

@@ -91,7 +91,7 @@ proptest! {
         let (last, _, _) = passes.last().unwrap();
         bench.cancelled.set(false);
         bench.runtimes.failures.lock().unwrap().clear();
-        last.iter().for_each(|wanted| bench.tamper(|state| state.forget_failures(wanted)));
+        last.iter().for_each(|wanted| bench.tamper(|state| state.forget_failures(wanted, "no boot")));
         let able = last.iter().all(|wanted| wanted.components.iter().all(|component| component.input.is_ok()));
         prop_assert_eq!(bench.later(last).up_to_date, able);
         bench.assert_continuous();

@@ -56,7 +56,7 @@ fn a_failure_of_this_input_is_final_until_the_input_changes_or_a_person_asks() {
     bench.pass(&desired);
     bench.later(&desired);
     assert_eq!((bench.runtimes.log().len(), bench.state("a", "x").as_str()), (1, "failed compose-failed"));
-    bench.tamper(|state| state.forget_failures(&desired[0]));
+    bench.tamper(|state| state.forget_failures(&desired[0], "first boot"));
     bench.later(&desired);
     assert_eq!((bench.runtimes.log().len(), bench.state("a", "x").as_str()), (1, "failed compose-failed"));
     bench.later(&[wanted("a", &[("x", "2")])]);
