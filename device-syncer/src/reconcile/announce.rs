@@ -16,6 +16,7 @@ impl Transaction<'_> {
     /// Notes whether anything is left to be removed. When that has gone, whatever failed meanwhile is tried at once.
     pub(super) fn note_removals(&mut self, plan: &Plan) {
         let was_left = std::mem::replace(&mut self.state.removals_are_left, plan.has_removals());
+        self.state.removals_are_held = plan.removals.is_empty() && plan.held.iter().all(|held| held.gate().is_some());
         if was_left && !plan.has_removals() {
             self.state.retries.clear();
         }

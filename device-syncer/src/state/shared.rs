@@ -38,6 +38,8 @@ pub struct State {
     pub fetched: Option<AllFetched>,
     /// Whether the newest plan has anything to remove that is still there: it may hold a port or a name.
     pub removals_are_left: bool,
+    /// Whether gates hold all that is left of them, which nobody at work waits for: it may take months.
+    pub removals_are_held: bool,
     /// Deployments in a downtime: what fails of them meanwhile is neither told nor tried again.
     pub down: BTreeSet<DeploymentId>,
     /// Tells this boot from the ones before.
@@ -84,6 +86,7 @@ impl Shared {
             gates_told: RateLimit::default(),
             fetched,
             removals_are_left,
+            removals_are_held: false,
             down: BTreeSet::new(),
             boot_id,
             watches: false,

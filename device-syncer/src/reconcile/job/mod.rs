@@ -292,7 +292,7 @@ impl<H: Runtimes + ?Sized> Job<'_, H> {
         if !may_begin {
             return Ok((change, false));
         }
-        let removals_were_left = change.state.removals_are_left;
+        let was_excused = change.is_excused(wanted);
         drop(change);
         tracing::info!(project = input.project, digest = %input.input_digest, "applying");
         let result = self.runtimes.apply(ready, &self.cancel);
@@ -303,7 +303,7 @@ impl<H: Runtimes + ?Sized> Job<'_, H> {
             Ok(()) => change.succeeded(wanted, input),
             Err(error) => {
                 // What is to go may have held a port when this began, and may be gone by now.
-                let is_excused = removals_were_left || change.state.removals_are_left;
+                let is_excused = was_excused || change.is_excused(wanted);
                 change.failed(wanted, input, &error, State::Installing, is_excused);
                 change.commit()?;
             }
@@ -413,6 +413,13 @@ impl Transaction<'_> {
         if let Some(attempt) = self.next.attempt(input) {
             attempt.close();
         }
+    }
+
+    /// Whether what is to go excuses what fails now. What gates hold doesn't, where something else that ran well can be put back.
+    fn is_excused(&self, wanted: &DesiredDeployment) -> bool {
+        let good = self.next.good_sets.get(&wanted.id);
+        let has_other = good.is_some_and(|good| good.inputs.set != wanted.set());
+        self.state.removals_are_left && !(self.state.removals_are_held && has_other)
     }
 
     /// A failure for now keeps `state` and is tried again later; one for this input is final, unless it is excused by what is

@@ -119,6 +119,22 @@ fn what_a_closed_gate_keeps_from_being_removed_is_left_to_remove_too() {
     assert!(bench.pass(&next).up_to_date, "without waiting for the back-off");
 }
 
+#[test]
+fn what_a_gate_keeps_from_being_removed_excuses_nothing_where_what_ran_well_can_be_put_back() {
+    let mut bench = Bench::new();
+    bench.pass(&[wanted("a", &[("x", "1")])]);
+    let next = [wanted("b", &[("y", "1")])];
+    let envelope = serde_json::from_value(serde_json::json!({"id": "b"})).unwrap();
+    bench.tamper(|state| state.note_good(&wanted("b", &[("y", "0")]), &envelope));
+    bench.fail("remove", ("a", "x"), vec![stays()]);
+    bench.fail("apply", ("b", "y"), vec![permanent(), permanent()]);
+    bench.later(&next);
+    assert_eq!(bench.state("b", "y"), "installing compose-failed", "it may be gone within minutes");
+    bench.gates.holds = vec![held("a")];
+    bench.later(&next);
+    assert_eq!([bench.state("a", "x"), bench.state("b", "y")], ["removing held", "failed compose-failed"]);
+}
+
 fn held(name: &str) -> Hold {
     let (deployment, since) = (Some(name.parse().unwrap()), "2026-11-23T15:00:00Z".parse().unwrap());
     let (by, why) = ("j.doe".to_owned(), "x".to_owned());
