@@ -99,7 +99,7 @@ pub(super) fn plan(preview: &Preview) -> String {
         let component = removal.component.as_ref().map_or("?", |name| name.as_str());
         let _ = writeln!(text, "- {name}/{component}: remove ({})", removal.project);
     }
-    for HeldRemoval { removal, why, put_back } in &plan.held {
+    for HeldRemoval { removal, why, put_back, .. } in &plan.held {
         let name = removal.name.as_ref().map_or("?", |name| name.as_str());
         let component = removal.component.as_ref().map_or("?", |name| name.as_str());
         let why = format!("{}{}", failure_text(why), put_back_text(put_back.as_ref()));

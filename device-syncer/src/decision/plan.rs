@@ -69,6 +69,9 @@ pub struct HeldRemoval {
     /// What of it doesn't run, and is put back while it stays.
     #[serde(rename = "putBack", skip_serializing_if = "Option::is_none")]
     pub put_back: Option<PutBack>,
+    /// Whether its deployment began, which is brought to its end.
+    #[serde(skip)]
+    pub has_begun: bool,
 }
 
 impl HeldRemoval {
@@ -125,6 +128,9 @@ pub struct PlannedComponent {
     /// What of it isn't as it should be, though it runs as wanted: to do anything wouldn't help.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub degraded: Option<String>,
+    /// Whether it is of what began, or is put back, so that it is brought to its end without asking anybody again.
+    #[serde(skip)]
+    pub has_begun: bool,
 }
 
 /// What is done with a component.
@@ -235,7 +241,9 @@ impl Plan {
             match why {
                 Some(why) => {
                     let put_back = stays_as_it_is(&removal, wanted, &actual, &gates);
-                    plan.held.push(HeldRemoval { removal, why, put_back });
+                    let of = wanted.iter().find(|one| Some(one.id) == removal.deployment);
+                    let has_begun = of.is_some_and(|of| is_finished(update(of, &actual)));
+                    plan.held.push(HeldRemoval { removal, why, put_back, has_begun });
                 }
                 None => plan.removals.push(removal),
             }
@@ -397,6 +405,7 @@ fn restart(
         if gates.asks_hook(cause.change(), subject) {
             asks = Some(HookChange::Restart);
         }
+        part.has_begun = is_finished(cause.change());
         part.action = match closed {
             Some(why) => Action::Wait(Failure { message: format!("{cause}: {}", why.message), ..why }),
             None => Action::Restart { cause, input: Box::new(input.clone()) },
@@ -450,7 +459,10 @@ fn components(
         other => other,
     };
     let component = |wanted: &DesiredComponent| {
-        let (action, ahead) = gated(action(wanted, actual), &wanted.project);
+        let action = action(wanted, actual);
+        let unseen = matches!(action, Action::Unknown).then(|| unseen(wanted, actual, update));
+        let has_begun = change(&action, actual, update).or(unseen).is_some_and(is_finished);
+        let (action, ahead) = gated(action, &wanted.project);
         let action = said(action);
         let kept = wanted.input.as_ref().ok().filter(|_| matches!(action, Action::Keep));
         let degraded = kept.and_then(|input| actual.found(input)).and_then(Observed::trouble);
@@ -461,7 +473,7 @@ fn components(
             actual.put_back(&wanted.project, wanted.input.as_ref().ok(), said_of_drift, (subject, gates))
         };
         let (name, project) = (wanted.name.clone(), wanted.project.clone());
-        PlannedComponent { name, project, action, ahead, put_back, degraded }
+        PlannedComponent { name, project, action, ahead, put_back, degraded, has_begun }
     };
     let components = wanted.components.iter().map(component).collect();
     (components, asks)
@@ -511,7 +523,23 @@ fn change(action: &Action, actual: &Actual<'_>, update: Change) -> Option<Change
     }
 }
 
-/// The same, if the device has what is asked for. What was applied before is restored without being judged again.
+/// The same of what nobody can see now, as the device state tells.
+fn unseen(wanted: &DesiredComponent, actual: &Actual<'_>, update: Change) -> Change {
+    let applied = actual.device_state.applied_digest(&wanted.project);
+    let is_applied = wanted.input.as_ref().is_ok_and(|input| applied == Some(input.input_digest));
+    match is_applied {
+        true if actual.device_state.is_restarting(&wanted.project) => Change::Finish,
+        true => Change::Restore,
+        false => update,
+    }
+}
+
+/// Whether this brings to its end, or back, what began.
+fn is_finished(change: Change) -> bool {
+    matches!(change, Change::Finish | Change::RollBack)
+}
+
+/// What is done, if the device has what is asked for. What was applied before is restored without being judged again.
 fn required(action: Action, wanted: &DesiredDeployment, actual: &Actual<'_>) -> Action {
     match &action {
         Action::Apply { input, .. } if !actual.was_applied(input) => match &wanted.requirements {

@@ -62,6 +62,11 @@ impl DeviceState {
         wanted.on_failure != OnFailure::Hold && wanted.rolled_back.is_none() && !self.is_bad(wanted) && !is_good()
     }
 
+    /// Whether this set failed for good, and it isn't decided yet whether what ran before is put back.
+    pub fn may_be_put_back(&self, wanted: &DesiredDeployment) -> bool {
+        self.is_on_trial(wanted) && self.set_failure(wanted).is_some()
+    }
+
     /// Whether this set has failed before, and what was decided of that still counts.
     fn is_bad(&self, wanted: &DesiredDeployment) -> bool {
         let is_bad =

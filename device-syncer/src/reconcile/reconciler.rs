@@ -217,8 +217,8 @@ impl Reconciler {
         };
         let closed = self.gates_to_tell(&plan, before, &mut change);
         conditions::write(&mut change.next, device.instance, &conditions, closed, seen);
-        if wanted.is_some() {
-            self.end_for_hook(&plan, hook, &change.report, &at_work);
+        if let Some(wanted) = &wanted {
+            self.end_for_hook(&plan, hook, wanted, &change, &at_work);
         }
         change.commit()?;
         take_back(&device.home, &over);
@@ -297,10 +297,18 @@ impl Reconciler {
     }
 
     /// Tells the site's hook the end of what it let through, where nothing of that is left to do.
-    fn end_for_hook(&self, plan: &Plan, hook: HookView, report: &Report, at_work: &AtWork) {
+    fn end_for_hook(
+        &self,
+        plan: &Plan,
+        hook: HookView,
+        wanted: &[DesiredDeployment],
+        change: &Transaction<'_>,
+        at_work: &AtWork,
+    ) {
         for (id, of) in hook.opened {
-            if plan.is_over(id, |project| at_work.works_on(project)) {
-                let reported = report.deployments.get(&id);
+            let may_be_put_back = wanted.iter().any(|one| one.id == id && change.next.may_be_put_back(one));
+            if !may_be_put_back && plan.is_over(id, |project| at_work.works_on(project)) {
+                let reported = change.report.deployments.get(&id);
                 let state = reported.map_or(State::Removed, Reported::overall);
                 let code = reported.and_then(Reported::overall_failure).map(|failure| failure.code);
                 let end = HookEnd { deployment: of.deployment.clone(), deployment_id: id, set: of.set, state, code };

@@ -8,6 +8,7 @@ use std::process::Child;
 use repo_testkit::terminate;
 use serde_json::Value;
 
+use crate::objects::two_components;
 use crate::world::{World, command, finish, kill, until};
 
 /// A hook that notes what it is asked and told, and answers as the test wants.
@@ -126,6 +127,10 @@ fn the_end_is_told_after_a_crash_as_well() {
     kill(&mut syncer);
     world.fake.unset("hang-up");
     hook.says(1, "line 2 is filling");
+    world.fake.set("unavailable", "");
+    world.once().ended(1);
+    assert_eq!(hook.phases(), ["ask greeter apply"], "nobody knows what is left to do");
+    world.fake.unset("unavailable");
     hook.set("done", "1");
     world.once().good();
     assert_eq!(world.greetings(), ["servus"], "what began isn't asked for again");
@@ -135,6 +140,43 @@ fn the_end_is_told_after_a_crash_as_well() {
     world.once().good();
     world.once().good();
     assert_eq!(hook.phases()[2..], ["done greeter installed"]);
+}
+
+#[test]
+fn the_end_is_told_only_when_what_a_hold_keeps_back_of_it_is_done_as_well() {
+    let world = World::running();
+    let hook = Hook::new(&world);
+    hook.says(0, "");
+    world.add_settings("poll: 1h\nreport: 1h\n");
+    world.hand.want("greeter", &world.app, "servus");
+    two_components(&world);
+    world.hand.publish();
+    world.fake.set("hang-up", &world.project("greeter"));
+    let syncer = command(&world.home(), &["run"]).spawn().expect("it starts");
+    until("it hangs", || world.states("greeter").first().is_some_and(|state| state == "hello installing"));
+    world.syncer(&["hold", "--by", "j.doe", "--why", "line 2"]).good();
+    until("it is heard of", || world.report()["gates"][0]["code"] == "held");
+    world.fake.unset("hang-up");
+    until("it is half done", || world.states("greeter") == ["hello installed", "second pending held"]);
+    terminate(&syncer);
+    finish(syncer).good();
+    assert_eq!(hook.phases(), ["ask greeter apply"], "the other half is applied later, and not asked for again");
+    world.syncer(&["release"]).good();
+    world.once().good();
+    assert_eq!(hook.phases(), ["ask greeter apply", "done greeter installed"]);
+}
+
+#[test]
+fn the_end_is_told_of_what_failed_before_another_component() {
+    let world = World::running();
+    let hook = Hook::new(&world);
+    hook.says(0, "");
+    world.hand.want("greeter", &world.app, "servus");
+    two_components(&world);
+    world.hand.publish();
+    world.fake.set("fail-up", "no such option");
+    world.once().ended(1);
+    assert_eq!(hook.phases(), ["ask greeter apply", "done greeter failed"]);
 }
 
 #[test]

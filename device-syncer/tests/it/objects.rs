@@ -247,7 +247,7 @@ fn an_archive_that_nothing_is_made_from_any_more_leaves_the_cache_also_beside_on
 }
 
 /// A document with two components, of which the second needs the first.
-fn two_components(world: &World) {
+pub(crate) fn two_components(world: &World) {
     world.hand.edit("greeter", |text| {
         let begin = text.find("      - name: hello").unwrap();
         let end = text.find("  parameters:").unwrap();

@@ -536,6 +536,44 @@ fn what_began_goes_on_outside_windows_or_waits_for_them_as_is_said() {
 }
 
 #[test]
+fn what_began_is_not_over_while_it_waits_or_can_not_be_seen_and_what_did_not_begin_is() {
+    let deployment = wanted("a", &[("x", "2"), ("y", "2")]);
+    let found = [
+        observed("a", "x", Some(input_digest("a", "x", "2")), Condition::Running),
+        observed("a", "y", Some(input_digest("a", "y", "1")), Condition::Running),
+    ];
+    let all = [("a", "x", Some("2")), ("a", "y", Some("1"))];
+    let (mut begun, other) = (applied(&all), applied(&all));
+    begun.note_begun(&deployment);
+    let is_over = |deployment: &DesiredDeployment, state: &DeviceState, unreachable: &[ProfileType], gates: &Gates| {
+        let unreachable = unreachable.iter().copied().into_set();
+        Plan::make(Some(std::slice::from_ref(deployment)), state, &found, &unreachable, gates)
+            .is_over(id("a"), |_| false)
+    };
+    let (here, compose) = (&[][..], &[ProfileType::Compose][..]);
+    for (unreachable, gates) in [(here, all_suspended()), (compose, Gates::default()), (compose, all_suspended())] {
+        assert!(!is_over(&deployment, &begun, unreachable, &gates), "{unreachable:?} {gates:?}");
+        assert!(is_over(&deployment, &other, unreachable, &gates), "{unreachable:?} {gates:?}");
+    }
+    let rolled_back = Some(Failure::new(ErrorCode::RolledBack, "the good set"));
+    let rolled_back = DesiredDeployment { rolled_back, ..deployment.clone() };
+    assert!(!is_over(&rolled_back, &other, here, &all_suspended()));
+    // What drifts later, or goes, is asked for again or by nobody.
+    let whole = wanted("a", &[("x", "2"), ("y", "1")]);
+    assert!(is_over(&whole, &begun, compose, &Gates::default()));
+    // What belongs to it and isn't removed yet.
+    let one = wanted("a", &[("x", "2")]);
+    assert!(is_over(&one, &other, here, &all_suspended()));
+    begun.note_begun(&one);
+    assert!(!is_over(&one, &begun, here, &all_suspended()));
+    // Nothing behind what failed for good is done.
+    let fails = wanted("a", &[("x", "!compose-failed"), ("y", "2")]);
+    assert!(is_over(&fails, &other, here, &Gates::default()));
+    begun.note_begun(&fails);
+    assert!(is_over(&fails, &begun, here, &all_suspended()));
+}
+
+#[test]
 fn all_is_as_wanted_only_while_everything_runs_well() {
     let device_state = applied(&[("a", "x", Some("1")), ("a", "y", Some("1"))]);
     let run = |condition| observed("a", "x", Some(input_digest("a", "x", "1")), condition);
