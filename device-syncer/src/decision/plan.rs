@@ -131,6 +131,9 @@ pub struct PlannedComponent {
     /// Whether it is of what began, or is put back, so that it is brought to its end without asking anybody again.
     #[serde(skip)]
     pub has_begun: bool,
+    /// Whether a gate is closed for it, where its runtime doesn't answer.
+    #[serde(skip)]
+    pub is_closed: bool,
 }
 
 /// What is done with a component.
@@ -293,6 +296,11 @@ impl Plan {
         self.deployments.iter().find(|one| one.id == of)
     }
 
+    /// What a gate is closed for and nobody can see now, under the names under which the runtimes know it.
+    pub fn closed_unseen(&self) -> impl Iterator<Item = &str> {
+        self.components().filter(|component| component.is_closed).map(|component| component.project.as_str())
+    }
+
     /// What waits, under the names under which the runtimes know it.
     pub fn waiting(&self) -> impl Iterator<Item = &str> {
         let waits = self.components().filter(|component| matches!(component.action, Action::Wait(_)));
@@ -424,11 +432,14 @@ fn components(
     let subject = subject(wanted, set, drift);
     let update = update(wanted, actual);
     let may_fetch = gates.fetches_ahead(subject) && gates.closed(Change::Fetch, subject).is_none();
+    let subject_of = |project: &str| {
+        let anyway = actual.device_state.is_put_back_anyway(project);
+        Subject { drift: if anyway { DriftPolicy::Heal } else { drift }, ..subject }
+    };
     let mut asks = false;
     // With whether what it needs is fetched while it waits.
     let mut gated = |action: Action, project: &str| {
-        let anyway = actual.device_state.is_put_back_anyway(project);
-        let subject = Subject { drift: if anyway { DriftPolicy::Heal } else { drift }, ..subject };
+        let subject = subject_of(project);
         let change = change(&action, actual, update);
         let possible = required(action, wanted, actual);
         let Some(change) = change else { return (possible, false) };
@@ -462,6 +473,7 @@ fn components(
         let action = action(wanted, actual);
         let unseen = matches!(action, Action::Unknown).then(|| unseen(wanted, actual, update));
         let has_begun = change(&action, actual, update).or(unseen).is_some_and(is_finished);
+        let is_closed = unseen.is_some_and(|change| gates.closed(change, subject_of(&wanted.project)).is_some());
         let (action, ahead) = gated(action, &wanted.project);
         let action = said(action);
         let kept = wanted.input.as_ref().ok().filter(|_| matches!(action, Action::Keep));
@@ -473,7 +485,7 @@ fn components(
             actual.put_back(&wanted.project, wanted.input.as_ref().ok(), said_of_drift, (subject, gates))
         };
         let (name, project) = (wanted.name.clone(), wanted.project.clone());
-        PlannedComponent { name, project, action, ahead, put_back, degraded, has_begun }
+        PlannedComponent { name, project, action, ahead, put_back, degraded, has_begun, is_closed }
     };
     let components = wanted.components.iter().map(component).collect();
     (components, asks)

@@ -97,6 +97,17 @@ impl Hooks {
         *inner.hook.lock().unwrap_or_else(PoisonError::into_inner) = hook;
     }
 
+    /// With a shell that runs this as the site's hook.
+    #[cfg(test)]
+    pub(super) fn of_shell(home: &Home, line: &str) -> Self {
+        let hooks = Self::new(home, Arc::default(), Arc::default());
+        let (args, timeout) = (vec!["-c".to_owned(), line.to_owned()], Duration::from_secs(60));
+        let hook = Hook { program: "/bin/sh".into(), args, timeout };
+        let path = std::env::var("PATH").unwrap_or_default();
+        *hooks.0.as_ref().unwrap().hook.lock().unwrap() = Some((hook, path));
+        hooks
+    }
+
     /// All of it, where the site has a hook.
     fn inner(&self) -> Option<&Arc<Inner>> {
         self.0.as_ref().filter(|inner| inner.hook().is_some())
@@ -114,10 +125,16 @@ impl Hooks {
         HookView { gate, opened: known.opened.clone(), conditions: known.failures.iter().map(failed).collect() }
     }
 
-    /// Takes over what it has to allow, and asks again what it said no to.
-    pub(super) fn plan(&self, asks: BTreeMap<DeploymentId, HookAsk>) {
+    /// Takes over what it has to allow, and asks again what it said no to. Of what is unseen, it has to allow what it had to before:
+    /// a job may be about to do it.
+    pub(super) fn plan(&self, mut asks: BTreeMap<DeploymentId, HookAsk>, is_unseen: impl Fn(DeploymentId) -> bool) {
         let Some(inner) = self.inner() else { return };
         let mut known = inner.known();
+        for (id, ask) in std::mem::take(&mut known.asks) {
+            if is_unseen(id) {
+                asks.entry(id).or_insert(ask);
+            }
+        }
         known.answers.retain(|id, answer| asks.get(id).is_some_and(|ask| ask.set == answer.set));
         known.failures.retain(|(id, reason), _| *reason == Reason::NotTold || asks.contains_key(id));
         known.asks = asks;

@@ -372,7 +372,7 @@ impl Jobs {
     /// Lets those take no further step for which a gate has closed. What changes something already goes on to its end: half
     /// of it would be worse.
     pub(super) fn halt(&self, plan: &Plan) {
-        let waiting = plan.waiting().into_set();
+        let (waiting, closed) = (plan.waiting().into_set(), plan.closed_unseen().into_set());
         for job in &self.running {
             let planned = job.work.fetches_for().and_then(|id| plan.planned(id));
             let fetching = planned.map(|one| one.fetching).unwrap_or_default();
@@ -384,7 +384,9 @@ impl Jobs {
                     // What is put back goes on, whatever it needs.
                     let is_update = planned.is_some_and(|one| one.from_here);
                     let waits = job.projects().iter().any(|one| waiting.contains(one));
-                    (waits, is_update && fetching == Fetching::EndsWithComponent)
+                    // What a runtime that doesn't answer runs is no reason to go on from its fetch to its effects.
+                    let is_closed = planned.is_some() && job.projects().iter().any(|one| closed.contains(one));
+                    (waits || is_closed, is_update && fetching == Fetching::EndsWithComponent)
                 }
             };
             let is_held = job.work.deployment().and_then(|id| plan.planned(id)).is_some_and(|one| one.is_held);

@@ -227,7 +227,7 @@ impl Reconciler {
             self.jobs.cancel_outdated(wanted);
             self.jobs.halt(&plan);
         }
-        self.hooks.plan(plan.hook_asks());
+        self.hooks.plan(plan.hook_asks(), |id| plan.is_unseen(id));
         let kept = wanted.as_ref().map(|wanted| Kept::of(wanted, &change.next));
         if let Some(kept) = &kept {
             self.runtimes.keep(kept.clone());

@@ -17,6 +17,12 @@ impl Plan {
         self.asks.iter().filter_map(ask).into_map()
     }
 
+    /// Whether nobody knows what the hook has to allow of a deployment that hasn't begun, because a runtime doesn't answer.
+    pub fn is_unseen(&self, id: DeploymentId) -> bool {
+        let parts = || self.deployments.iter().filter(|one| one.id == id).flat_map(|one| &one.components);
+        parts().any(|one| matches!(one.action, Action::Unknown)) && !parts().any(|one| one.has_begun)
+    }
+
     /// Whether nothing of a deployment is left to do now, nor later without asking again, and nothing is at work on it.
     pub fn is_over(&self, id: DeploymentId, is_at_work: impl Fn(&str) -> bool) -> bool {
         let parts = || self.deployments.iter().filter(|one| one.id == id).flat_map(|one| &one.components);

@@ -13,6 +13,7 @@ use crate::config::Home;
 use crate::decision::component::Component;
 use crate::decision::gates::Gates;
 use crate::decision::hold::Hold;
+use crate::decision::hook::HookGate;
 use crate::decision::message::Identity;
 use crate::decision::observation::Condition;
 use crate::decision::restart::Started;
@@ -122,6 +123,8 @@ struct Bench {
     runtimes: Arc<Hanging>,
     jobs: Jobs,
     gates: Gates,
+    /// Runtimes that don't answer.
+    unreachable: BTreeSet<ProfileType>,
 }
 
 impl Bench {
@@ -139,6 +142,7 @@ impl Bench {
             runtimes,
             jobs,
             gates: Gates::default(),
+            unreachable: BTreeSet::new(),
         };
         bench.hang(hang);
         bench
@@ -162,13 +166,14 @@ impl Bench {
             })
             .collect();
         let gates = Gates { fetched: change.state.fetched.clone().unwrap_or_default(), ..self.gates.clone() };
-        let plan = Plan::make(Some(wanted), &change.next, &found, &BTreeSet::new(), &gates);
+        let plan = Plan::make(Some(wanted), &change.next, &found, &self.unreachable, &gates);
         change.note_removals(&plan);
         change.announce(&plan, wanted, &at_work);
         let works = choose(&plan, wanted, &mut change, &at_work);
         change.commit().unwrap();
         self.jobs.cancel_outdated(wanted);
         self.jobs.halt(&plan);
+        self.jobs.hooks.plan(plan.hook_asks(), |id| plan.is_unseen(id));
         let device_state = change.next.clone();
         drop(change);
         self.jobs.begin(works, &device_state, &self.runtimes, &self.state);
@@ -220,6 +225,12 @@ impl Bench {
             let (verb, name) = one.split_once(' ').unwrap();
             hang.insert(format!("{verb} {}", project(name, "x")));
         }
+    }
+
+    /// How often this was begun of a component.
+    fn begun(&self, verb: &str, (name, component): (&str, &str)) -> usize {
+        let of = format!("{verb} {}", project(name, component));
+        self.runtimes.begun.lock().unwrap().iter().filter(|one| **one == of).count()
     }
 
     fn release(&self) {
@@ -705,4 +716,53 @@ fn at_the_end_what_is_at_work_is_stopped_and_waited_for() {
     assert!(!bench.jobs.is_any() && began.elapsed() < Duration::from_secs(10));
     bench.pass(&wanted);
     assert!(!bench.jobs.is_any(), "nothing begins any more");
+}
+
+/// Gates of which the windows for changes are closed.
+fn outside_windows() -> Gates {
+    Gates { openings: Openings { apply: Opening::NeverOpens, ..Openings::default() }, ..Gates::default() }
+}
+
+#[test]
+fn gates_reach_what_is_fetched_while_its_runtime_does_not_answer() {
+    let held = Gates { holds: vec![Hold::Person(HoldByPerson { now: false, ..now(None) })], ..Gates::default() };
+    for gates in [held, outside_windows(), Gates { is_suspended: true, ..Gates::default() }] {
+        let (mut bench, wanted) = (Bench::new(&["fetch a"]), all(&["a"]));
+        bench.settle(&wanted);
+        assert_eq!(bench.at_work(), ["a"]);
+        (bench.gates, bench.unreachable) = (gates, [ProfileType::Compose].into());
+        bench.pass(&wanted);
+        bench.release();
+        bench.settle(&wanted);
+        assert_eq!((bench.at_work(), bench.begun("apply", ("a", "x"))), (vec![], 0), "{:?}", bench.gates);
+        (bench.gates, bench.unreachable) = (Gates::default(), BTreeSet::new());
+        bench.settle(&wanted);
+        assert_eq!(bench.state("a"), "installed");
+    }
+}
+
+#[test]
+fn what_began_goes_on_outside_windows_also_while_its_runtime_does_not_answer() {
+    let (mut bench, both) = (Bench::new(&["apply a"]), [wanted("a", &[("x", "1"), ("y", "1")])]);
+    bench.settle(&both);
+    (bench.gates, bench.unreachable) = (outside_windows(), [ProfileType::Compose].into());
+    bench.pass(&both);
+    bench.release();
+    bench.settle(&both);
+    assert_eq!(bench.begun("apply", ("a", "y")), 1);
+}
+
+#[test]
+fn the_sites_hook_is_asked_for_what_was_fetched_while_its_runtime_did_not_answer() {
+    let (mut bench, wanted) = (Bench::new(&["fetch a"]), all(&["a"]));
+    let (home, asked) = (Home::new(bench._dir.path()), bench._dir.path().join("asked"));
+    bench.jobs.ask(Hooks::of_shell(&home, &format!("cat >>'{}'; exit 1", asked.display())));
+    bench.gates.hook = Some(HookGate::default());
+    bench.settle(&wanted);
+    bench.unreachable = [ProfileType::Compose].into();
+    bench.pass(&wanted);
+    assert!(!asked.exists());
+    bench.release();
+    bench.settle(&wanted);
+    assert!(asked.exists() && bench.begun("apply", ("a", "x")) == 0);
 }
