@@ -373,10 +373,13 @@ impl DeviceState {
         let (project, is_changing) = (component.project.clone(), component.input_digest.is_none());
         let is_compose = component.kind == ProfileType::Compose;
         let known = applied.inputs.components.iter_mut().find(|known| known.project == project);
-        let is_new = known.is_none();
+        let is_new = known.as_ref().is_none_or(|known| known.kind != component.kind);
         match known {
             Some(known) => *known = component,
             None => applied.inputs.components.push(component),
+        }
+        if is_new {
+            self.restarts.remove(&project);
         }
         if is_new && is_compose {
             self.has_just_started(&project, wanted.restarts);

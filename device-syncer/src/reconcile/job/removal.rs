@@ -34,6 +34,10 @@ impl<H: Runtimes + ?Sized> Job<'_, H> {
                 continue;
             }
             acted = true;
+            if let Some(stays) = stays {
+                let mut change = self.begin(stays);
+                change.begin_by_removal(stays)?;
+            }
             tracing::info!(project = removal.project, "removing");
             let result = self.runtimes.remove(removal.kind, &removal.project, REMOVAL, self.cancel.changing);
             let mut change = stays.map_or_else(|| self.state.begin(), |stays| self.begin(stays));
@@ -80,7 +84,7 @@ impl<H: Runtimes + ?Sized> Job<'_, H> {
         if change.report.get(id, name).is_none_or(|now| now.state != State::Removing) {
             change.report.set(id, name, State::Removing, None);
         }
-        change.commit()?;
+        change.begin_by_removal(wanted)?;
         drop(change);
         tracing::info!(project = input.project, %kind, "removing, because its type changed");
         let result = self.runtimes.remove(kind, &input.project, REMOVAL, self.cancel.changing);
@@ -88,7 +92,7 @@ impl<H: Runtimes + ?Sized> Job<'_, H> {
         let gone = result.is_ok();
         match result {
             Ok(()) => {
-                change.next.forget(&input.project);
+                change.note(wanted, input, None);
                 change.report.set(id, name, State::Removed, None);
             }
             Err(error) => change.failed(wanted, input, &error, State::Removing, false),
@@ -99,6 +103,15 @@ impl<H: Runtimes + ?Sized> Job<'_, H> {
 }
 
 impl Transaction<'_> {
+    /// Makes durable that a deployment begins, with what goes of it: the rest is brought to its end.
+    fn begin_by_removal(&mut self, wanted: &DesiredDeployment) -> Result<(), StoreError> {
+        if !self.next.has_begun(wanted) {
+            self.next.note_begun(wanted);
+        }
+        self.commit()?;
+        Ok(())
+    }
+
     /// A removed deployment stays as such until the next adoption; a component that left a deployment which stays is
     /// no longer listed.
     fn report_removed(&mut self, removal: &Removal, stays: bool) {

@@ -10,12 +10,12 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::config::Home;
-use crate::decision::component::Component;
+use crate::decision::component::{Component, Kind};
 use crate::decision::gates::Gates;
 use crate::decision::hold::Hold;
 use crate::decision::hook::HookGate;
 use crate::decision::message::Identity;
-use crate::decision::observation::Condition;
+use crate::decision::observation::{Condition, Observed};
 use crate::decision::restart::Started;
 use crate::decision::status::Report;
 use crate::decision::windows::Openings;
@@ -162,7 +162,9 @@ impl Bench {
             .map(|(applied, one)| {
                 let is_stopped = self.runtimes.stopped.lock().unwrap().contains(&one.project);
                 let condition = if is_stopped { Condition::Stopped("exited".to_owned()) } else { Condition::Running };
-                crate::testing::observed(applied.inputs.id.as_str(), one.name.as_str(), one.input_digest, condition)
+                let name = applied.inputs.id.as_str();
+                let found = crate::testing::observed(name, one.name.as_str(), one.input_digest, condition);
+                Observed { kind: one.kind, ..found }
             })
             .collect();
         let gates = Gates { fetched: change.state.fetched.clone().unwrap_or_default(), ..self.gates.clone() };
@@ -214,8 +216,12 @@ impl Bench {
     }
 
     fn state(&self, name: &str) -> String {
+        self.state_of(name, "x")
+    }
+
+    fn state_of(&self, name: &str, component: &str) -> String {
         let report = Report::read(&self.state.view().device_state.status);
-        let found = report.get(crate::testing::id(name), &"x".parse().unwrap()).cloned();
+        let found = report.get(crate::testing::id(name), &component.parse().unwrap()).cloned();
         found.map_or("none".to_owned(), |one| one.state.to_string())
     }
 
@@ -765,4 +771,41 @@ fn the_sites_hook_is_asked_for_what_was_fetched_while_its_runtime_did_not_answer
     bench.release();
     bench.settle(&wanted);
     assert!(asked.exists() && bench.begun("apply", ("a", "x")) == 0);
+}
+
+/// The same deployment, by helm.
+fn by_helm(mut wanted: DesiredDeployment) -> DesiredDeployment {
+    for component in &mut wanted.components {
+        let (namespace, values) = ("default".to_owned(), Default::default());
+        component.input.as_mut().unwrap().kind = Kind::Helm { namespace, values, secrets: Vec::new() };
+    }
+    wanted
+}
+
+#[test]
+fn what_began_by_a_removal_goes_on_when_the_windows_close_and_after_it_was_cut_off() {
+    let retyped = ([wanted("a", &[("x", "1")])], [by_helm(wanted("a", &[("x", "2")]))], "x");
+    let without = ([wanted("a", &[("x", "1"), ("y", "1")])], [wanted("a", &[("y", "2")])], "y");
+    for (before, after, changes) in [retyped, without] {
+        for is_cut_off in [false, true] {
+            let mut bench = Bench::new(&[]);
+            bench.settle(&before);
+            bench.hang(&["remove a"]);
+            bench.settle(&after);
+            assert_eq!((bench.begun("remove", ("a", "x")), bench.begun("apply", ("a", changes))), (1, 1));
+            let cut = Gates { is_suspended: true, ..Gates::default() };
+            bench.gates = if is_cut_off { cut } else { outside_windows() };
+            bench.pass(&after);
+            bench.release();
+            bench.settle(&after);
+            assert_eq!(bench.begun("apply", ("a", changes)), if is_cut_off { 1 } else { 2 });
+            bench.gates = outside_windows();
+            bench.settle(&after);
+            assert_eq!(
+                (bench.begun("apply", ("a", changes)), bench.state_of("a", changes)),
+                (2, "installed".to_owned())
+            );
+            assert_eq!(bench.begun("remove", ("a", "x")), 1, "it is gone");
+        }
+    }
 }
