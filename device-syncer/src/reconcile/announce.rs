@@ -6,7 +6,7 @@ use repo_model::{DeploymentName, Digest, ErrorCode};
 use crate::decision::component::Component;
 use crate::decision::deployment::DesiredDeployment;
 use crate::decision::device_state::AppliedComponent;
-use crate::decision::failure::Failure;
+use crate::decision::failure::{Failure, shown};
 use crate::decision::plan::{Action, Plan, Planned, PlannedComponent};
 use crate::decision::status::Reported;
 use crate::reconcile::jobs::AtWork;
@@ -42,6 +42,7 @@ impl Transaction<'_> {
                     Action::Fail(failure) => {
                         self.report.set(planned.id, &component.name, State::Failed, Some(failure.clone()));
                     }
+                    Action::Wait(_) if wanted.rolled_back.is_some() => self.await_rollback(wanted, component),
                     Action::Wait(reason) => {
                         self.report.explain(planned.id, &component.name, State::Pending, reason.clone());
                     }
@@ -78,6 +79,19 @@ impl Transaction<'_> {
         if now.is_none_or(|now| now.state == State::Installed && !is_applied) {
             let why = Failure::new(ErrorCode::RuntimeUnavailable, "waits for the runtime, which doesn't answer");
             self.report.set(wanted.id, &component.name, State::Pending, Some(why));
+        }
+    }
+
+    /// A set that failed has failed also while the last good one isn't put back yet. What was put back keeps its state.
+    fn await_rollback(&mut self, wanted: &DesiredDeployment, component: &PlannedComponent) {
+        let said = self.report.get(wanted.id, &component.name).and_then(|now| now.failure.as_ref());
+        let ends = [ErrorCode::RolledBack, ErrorCode::RollbackFailed];
+        let is_over = said.is_some_and(|why| ends.iter().any(|code| why.code == *code));
+        let why = self.next.rollbacks.get(&wanted.id).map(|rollback| &rollback.why).filter(|_| !is_over);
+        if let Some(why) = why {
+            let text = format!("{}; what ran before isn't put back yet", why.message);
+            let why = Failure::new(&why.code, shown(&text));
+            self.report.set(wanted.id, &component.name, State::Failed, Some(why));
         }
     }
 

@@ -106,6 +106,36 @@ fn what_ran_well_is_put_back_offline_and_across_power_cuts() {
     world.assert_idle();
 }
 
+#[test]
+fn what_failed_and_waits_to_be_put_back_is_told_as_failed() {
+    let world = with_last_good();
+    let hold = || world.syncer(&["hold", "--by", "j.doe", "--why", "line 2"]).good();
+    world.fake.set("fail-up", "the port is taken");
+    want(&world, "servus", "last-good");
+    world.once().ended(1);
+    hold();
+    world.once().ended(1);
+    assert_eq!(world.states("greeter"), ["hello failed compose-failed"]);
+    let message = world.message("greeter");
+    assert!(message.contains("the port is taken; what ran before isn't put back yet"), "{message}");
+    assert_eq!(world.report()["gates"][0]["code"], "held");
+    world.assert_quiet();
+    world.syncer(&["release"]).good();
+    world.once().ended(1);
+    assert_eq!(world.states("greeter"), ["hello failed rolled-back"]);
+    // So is what was put back and isn't healed now.
+    hold();
+    world.stop_all();
+    world.once().ended(1);
+    assert_eq!(world.states("greeter"), ["hello failed rolled-back"]);
+    world.syncer(&["release"]).good();
+    world.once().ended(1);
+    assert_eq!(
+        (world.greetings(), world.states("greeter")),
+        (vec!["hello".into()], vec!["hello failed rolled-back".into()])
+    );
+}
+
 /// A boot at the end of which the device goes down while a syncer watches what was just applied.
 pub(crate) fn go_down(world: &World, boot: &str, greeting: &str) {
     world.reboot(boot);
