@@ -1,10 +1,10 @@
 //! Reports a plan before anything of it begins: what goes, what runs, what can't, what is queued, and what waits.
 
 use repo_model::margo::State;
-use repo_model::{DeploymentName, Digest, ErrorCode};
+use repo_model::{ComponentName, DeploymentId, DeploymentName, Digest, ErrorCode};
 
 use crate::decision::component::Component;
-use crate::decision::deployment::DesiredDeployment;
+use crate::decision::deployment::{DesiredComponent, DesiredDeployment};
 use crate::decision::device_state::AppliedComponent;
 use crate::decision::failure::{Failure, shown};
 use crate::decision::plan::{Action, Plan, Planned, PlannedComponent};
@@ -22,21 +22,33 @@ impl Transaction<'_> {
         }
     }
 
-    /// Says what is known before the first effect. What is at work says for itself how far it is.
+    /// Says what is known before the first effect. What is at work says for itself how far it is, but not that it is installed any more
+    /// where something else is wanted by now.
     pub(super) fn announce(&mut self, plan: &Plan, wanted: &[DesiredDeployment], at_work: &AtWork) {
-        for removal in plan.removals.iter().filter(|one| !at_work.works_on(&one.project)) {
+        for removal in &plan.removals {
             let Some((id, name)) = removal.component() else { continue };
+            if at_work.works_on(&removal.project) && !self.says_installed(id, name) {
+                continue;
+            }
             if self.report.get(id, name).is_none_or(|now| now.state != State::Removing || now.waits_at_a_gate()) {
                 self.report.set(id, name, State::Removing, None);
             }
         }
-        for held in plan.held.iter().filter(|one| !at_work.works_on(&one.removal.project)) {
+        for held in &plan.held {
             let Some(((id, name), why)) = held.removal.component().zip(held.gate()) else { continue };
+            if at_work.works_on(&held.removal.project) && !self.says_installed(id, name) {
+                continue;
+            }
             self.report.explain(id, name, State::Removing, why.clone());
         }
         self.report.forget_unknown(plan);
         for (planned, wanted) in plan.deployments.iter().zip(wanted) {
-            for component in planned.components.iter().filter(|one| !at_work.works_on(&one.project)) {
+            for (component, of) in planned.components.iter().zip(&wanted.components) {
+                let is_kept = matches!(component.action, Action::Keep) || self.is_applied(of);
+                let is_outdated = !is_kept && self.says_installed(planned.id, &component.name);
+                if at_work.works_on(&component.project) && !is_outdated {
+                    continue;
+                }
                 match &component.action {
                     Action::Keep => self.keep(wanted, component),
                     Action::Fail(failure) => {
@@ -72,9 +84,8 @@ impl Transaction<'_> {
 
     /// What isn't known to run keeps its state, but for `installed`, which is said of the input that is wanted now and of no other.
     fn await_runtime(&mut self, wanted: &DesiredDeployment, component: &PlannedComponent) {
-        let input = wanted.components.iter().find(|one| one.project == component.project);
-        let input = input.and_then(|one| Some(one.input.as_ref().ok()?.input_digest));
-        let is_applied = input.is_some() && input == self.next.applied_digest(&component.project);
+        let of = wanted.components.iter().find(|one| one.project == component.project);
+        let is_applied = of.is_some_and(|of| self.is_applied(of));
         let now = self.report.get(wanted.id, &component.name);
         if now.is_none_or(|now| now.state == State::Installed && !is_applied) {
             let why = Failure::new(ErrorCode::RuntimeUnavailable, "waits for the runtime, which doesn't answer");
@@ -93,6 +104,16 @@ impl Transaction<'_> {
             let why = Failure::new(&why.code, shown(&text));
             self.report.set(wanted.id, &component.name, State::Failed, Some(why));
         }
+    }
+
+    /// Whether just the input that is wanted now was applied.
+    fn is_applied(&self, wanted: &DesiredComponent) -> bool {
+        let applied = self.next.applied_digest(&wanted.project);
+        wanted.input.as_ref().is_ok_and(|input| applied == Some(input.input_digest))
+    }
+
+    fn says_installed(&self, id: DeploymentId, name: &ComponentName) -> bool {
+        self.report.get(id, name).is_some_and(|now| now.state == State::Installed)
     }
 
     /// Whether what runs of it is being removed, as far as a gate lets it.
@@ -166,13 +187,18 @@ impl Transaction<'_> {
 
     /// Says that a component runs as it is wanted, or as the last good set has it.
     pub(super) fn succeeded(&mut self, wanted: &DesiredDeployment, input: &Component) {
+        self.ran(wanted, input);
+        let state = if wanted.rolled_back.is_some() { State::Failed } else { State::Installed };
+        self.report.set(wanted.id, &input.component, state, wanted.rolled_back.clone());
+    }
+
+    /// Notes that a component runs as a whole, whatever is wanted by now.
+    pub(super) fn ran(&mut self, wanted: &DesiredDeployment, input: &Component) {
         self.state.retries.succeeded(&input.project);
         let Self { next, state, .. } = self;
         next.try_out(wanted, input, state.watches.then_some(&state.boot_id));
         next.was_whole(&input.project, &state.boot_id);
         self.note(wanted, input, Some(input.input_digest));
-        let state = if wanted.rolled_back.is_some() { State::Failed } else { State::Installed };
-        self.report.set(wanted.id, &input.component, state, wanted.rolled_back.clone());
     }
 
     /// Notes what is on the device; without a digest, that it is about to change.

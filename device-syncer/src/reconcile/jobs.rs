@@ -444,11 +444,13 @@ impl Jobs {
             let (changing, once) =
                 (|| heard.ends_change(patience.outdated), || heard.ends_change(patience.outdated_once));
             let may_change = |deployment| hooks.may_change(deployment, &halt);
+            let is_outdated = || heard.outdated().is_some();
             let may_fetch = || !its_said.fetched.load(Ordering::Relaxed);
             let done = |project: &str| its_told.done(project);
             let cancel = Cancel { waiting: &waiting, changing: &changing, halted: &halted, once: &once, waits: &waits };
-            let (halt, may_fetch, may_change, done) = (&halt, &may_fetch, &may_change, &done);
-            Job { runtimes: &*runtimes, state: &state, cancel, halt, may_fetch, may_change, done }.run(&its_work)
+            let (runtimes, state, is_outdated, halt) = (&*runtimes, &state, &is_outdated, &halt);
+            let (may_fetch, may_change, done) = (&may_fetch, &may_change, &done);
+            Job { runtimes, state, cancel, halt, is_outdated, may_fetch, may_change, done }.run(&its_work)
         });
         self.running.push(Running { work, began: Instant::now(), is_suspect, said, told, thread });
     }

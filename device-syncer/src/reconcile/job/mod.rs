@@ -173,6 +173,8 @@ pub(super) struct Job<'a, H: Runtimes + ?Sized> {
     pub(super) cancel: Cancel<'a>,
     /// Whether to take no further step, and to end what is fetched: one of those, or a gate has closed.
     pub(super) halt: &'a dyn Fn() -> bool,
+    /// Whether the desired state in force wants something else by now.
+    pub(super) is_outdated: &'a dyn Fn() -> bool,
     /// Whether the next component may be fetched, where that was so when this began.
     pub(super) may_fetch: &'a dyn Fn() -> bool,
     /// Whether the site lets the first effect on a deployment happen now.
@@ -300,7 +302,7 @@ impl<H: Runtimes + ?Sized> Job<'_, H> {
         change.close_attempt(input);
         let done = result.is_ok();
         match result {
-            Ok(()) => change.succeeded(wanted, input),
+            Ok(()) => self.succeeded(&mut change, wanted, input),
             Err(error) => {
                 // What is to go may have held a port when this began, and may be gone by now.
                 let is_excused = was_excused || change.is_excused(wanted);
@@ -309,6 +311,15 @@ impl<H: Runtimes + ?Sized> Job<'_, H> {
             }
         }
         Ok((change, done))
+    }
+
+    /// Notes that this runs, and says so unless something else is wanted by now: then it isn't what is to be installed.
+    fn succeeded(&self, change: &mut Transaction<'_>, wanted: &DesiredDeployment, input: &Component) {
+        if (self.is_outdated)() {
+            change.ran(wanted, input);
+        } else {
+            change.succeeded(wanted, input);
+        }
     }
 
     /// Notes the attempt, and what is applied meanwhile, and makes that durable. Returns false if it may not begin. An input that

@@ -52,7 +52,7 @@ impl<H: Runtimes + ?Sized> Job<'_, H> {
         match result {
             Ok(()) => {
                 change.next.end_restart(&input.project);
-                change.succeeded(wanted, input);
+                self.succeeded(&mut change, wanted, input);
             }
             Err(RuntimeError::Cancelled) => {}
             Err(error) => {

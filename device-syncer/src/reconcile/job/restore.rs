@@ -32,7 +32,7 @@ impl<H: Runtimes + ?Sized> Job<'_, H> {
         change.close_attempt(input);
         match result {
             Ok(()) => match change.state.restores.note(project) {
-                1 if !change.is_known_to_stop(input) => change.succeeded(wanted, input),
+                1 if !change.is_known_to_stop(input) => self.succeeded(&mut change, wanted, input),
                 times => {
                     change.state.retries.succeeded(project);
                     change.next.attempts.retain(|of, attempt| of != project || attempt.on_trial);

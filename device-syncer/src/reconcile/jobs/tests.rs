@@ -809,3 +809,35 @@ fn what_began_by_a_removal_goes_on_when_the_windows_close_and_after_it_was_cut_o
         }
     }
 }
+
+#[test]
+fn what_is_at_work_says_of_nothing_that_it_is_installed_that_is_not_wanted_any_more() {
+    let old = [wanted("a", &[("x", "1"), ("y", "1")])];
+    let halfway = || {
+        let mut bench = Bench::new(&[]);
+        bench.be_patient(HOUR);
+        bench.runtimes.hang.lock().unwrap().insert(format!("apply {}", project("a", "y")));
+        bench.settle(&old);
+        assert_eq!([bench.state_of("a", "x"), bench.state_of("a", "y")], ["installed", "installing"]);
+        bench
+    };
+    let mut bench = halfway();
+    bench.settle(&[wanted("a", &[("x", "2"), ("y", "1")])]);
+    assert_eq!([bench.state_of("a", "x"), bench.state_of("a", "y")], ["pending", "installing"]);
+    bench.settle(&[wanted("a", &[("x", "1"), ("y", "2")])]);
+    bench.release();
+    while bench.at_work() == ["a"] {
+        bench.jobs.wait(HOUR);
+    }
+    assert_eq!(bench.state_of("a", "y"), "installing", "what was applied isn't wanted any more");
+    bench.settle(&[wanted("a", &[("x", "1"), ("y", "2")])]);
+    assert_eq!(["x", "y"].map(|name| bench.state_of("a", name)), ["installed", "installed"]);
+    assert_eq!(["x", "y"].map(|name| bench.begun("apply", ("a", name))), [1, 2]);
+
+    let mut bench = halfway();
+    bench.settle(&[]);
+    assert_eq!([bench.state_of("a", "x"), bench.state_of("a", "y")], ["removing", "installing"]);
+    bench.release();
+    bench.settle(&[]);
+    assert_eq!(bench.state_of("a", "y"), "removed");
+}

@@ -221,6 +221,7 @@ impl Bench {
                     state,
                     cancel,
                     halt: &|| false,
+                    is_outdated: &|| false,
                     may_fetch: &|| true,
                     may_change: &|_| true,
                     done: &|_| (),
