@@ -23,7 +23,12 @@ pub(crate) fn measure(stage: &Stage) -> Vec<Line> {
         site.want_more(MORE, &format!("change {number}"));
         assert!(site.device.syncer(&["once"]).status.success(), "change {number} is applied");
         if [last / 10, last / 2, last].contains(&number) {
-            lines.extend(lines_after(&site, number));
+            let measured = lines_after(&site, number);
+            // Hours may lie between these lines and the table.
+            for line in &measured {
+                eprintln!("{}: {}", line.what, line.value);
+            }
+            lines.extend(measured);
         }
     }
     lines
