@@ -1,15 +1,13 @@
 //! Durations as people write them in a fleet and in the publisher's settings: `15s`, `5m`, `1h30m`.
 
+use repo_model::envelope::INTERVAL_SECONDS;
 use repo_model::yaml::Field;
-
-/// Under a second a device would do nothing else; over a day it would look dead.
-const RANGE: std::ops::RangeInclusive<u64> = 1..=86_400;
 
 /// Reads a duration of 1 s to 24 h, in seconds.
 pub(crate) fn read(field: Field<'_>) -> Option<u64> {
     let text = field.clone().string()?;
     match parse_duration(&text) {
-        Some(seconds) if RANGE.contains(&seconds) => Some(seconds),
+        Some(seconds) if INTERVAL_SECONDS.contains(&seconds) => Some(seconds),
         Some(_) => field.fail(format!("`{text}` is out of range: 1s to 24h")),
         None => field.fail_hint(format!("`{text}` is not a duration"), "write it like 15s, 5m or 1h30m"),
     }

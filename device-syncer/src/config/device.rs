@@ -73,14 +73,13 @@ impl Device {
 
     /// How often the host is asked: the site's word, else the fleet's.
     pub fn poll_interval(&self, desired: Option<&Desired>) -> Duration {
-        let fleet = desired.and_then(|desired| desired.envelope.policy.poll_seconds).map(Duration::from_secs);
+        let fleet = desired.and_then(|desired| desired.envelope.policy.poll());
         self.settings.poll.or(fleet).unwrap_or(POLL)
     }
 
     /// How often the heartbeat is replaced: the site's word, else the fleet's.
     pub fn report_interval(&self, desired: &Desired) -> Duration {
-        let fleet = desired.envelope.policy.report_seconds.map(Duration::from_secs);
-        self.settings.report.or(fleet).unwrap_or(REPORT)
+        self.settings.report.or(desired.envelope.policy.report()).unwrap_or(REPORT)
     }
 
     /// What counts of what the fleet says of the site's policy: what the site hands over.

@@ -58,6 +58,10 @@ const STOP_TIMEOUT: Duration = Duration::from_secs(120);
 /// The longest time that containers may be given to stop.
 const MAX_STOP_TIMEOUT: Duration = Duration::from_secs(600);
 
+/// The shortest and the longest interval that a site may set.
+const SHORTEST: Duration = Duration::from_secs(1);
+const LONGEST: Duration = Duration::from_hours(365 * 24);
+
 /// Where everything of one device lies.
 #[derive(Debug, Clone)]
 pub struct Home {
@@ -349,10 +353,10 @@ impl Settings {
         let interval = |name: &str, text: Option<String>| match text {
             None => Ok(None),
             Some(text) => match parse_duration(&text) {
-                Some(duration) if duration >= Duration::from_secs(1) => Ok(Some(duration)),
+                Some(duration) if (SHORTEST..=LONGEST).contains(&duration) => Ok(Some(duration)),
                 _ => Err(InvalidValue::at(
                     name,
-                    format!("`{text}` is not a duration of at least 1s, like 15s, 5m or 1h"),
+                    format!("`{text}` is not a duration of 1s at least and a year at most, like 15s, 5m or 1h"),
                 )),
             },
         };
@@ -471,7 +475,8 @@ mod tests {
         for (text, words) in [
             ("poll: 15s\nrepot: 5m\n", vec!["device.yaml:2:1: repot: "]),
             ("poll: soon\n", vec!["device.yaml:1:1: poll: `soon`"]),
-            ("report: 5m\npoll: 0s\n", vec!["device.yaml:2:1: poll: ", "at least 1s"]),
+            ("report: 5m\npoll: 0s\n", vec!["device.yaml:2:1: poll: ", "1s at least"]),
+            ("poll: 9999999h\n", vec!["device.yaml:1:1: poll: ", "a year at most"]),
             ("jobs: 0\n", vec!["device.yaml:1:1: jobs: `0`"]),
             ("maxTimeout: soon\n", vec!["device.yaml:1:1: maxTimeout: `soon`"]),
             (

@@ -746,3 +746,22 @@ fn a_device_that_is_offline_logs_what_changes_and_not_each_try() {
     until("it is reached again", || running.log().contains("the host is reached again"));
     running.end();
 }
+
+#[test]
+fn intervals_that_nobody_can_keep_end_no_syncer_and_make_none_ask_without_end() {
+    let world = World::running();
+    for seconds in [u64::MAX, 1 << 53, 0] {
+        world.hand.forge(|draft| {
+            let policy = json!({"pollSeconds": seconds, "reportSeconds": seconds});
+            draft.json("envelope.json", |envelope| envelope["policy"] = policy);
+            draft.seal_envelope();
+        });
+        let running = Running::start(&world);
+        until("a turn that adopts it", || running.turns() > 0 && world.report()["serial"] == world.hand.serial());
+        let before = running.turns();
+        std::thread::sleep(Duration::from_secs(3));
+        let turns = running.turns() - before;
+        assert!(turns <= 8, "{seconds}: {turns} turns in 3 s");
+        running.end();
+    }
+}

@@ -1,6 +1,8 @@
 //! `envelope.json` on `desired`: what Margo's documents have no key for.
 
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
@@ -12,6 +14,10 @@ use crate::{ComponentName, DeploymentId, DeploymentName, DeviceId, Digest, Fleet
 
 /// The layout number that this code reads and writes. A higher one is refused with `layout-too-new`.
 pub const LAYOUT: u64 = 1;
+
+/// What a device takes for the intervals of its policy, in seconds: under a second it would do nothing else, and over a day it would
+/// look dead, and not hear of a new roster for as long.
+pub const INTERVAL_SECONDS: RangeInclusive<u64> = 1..=86_400;
 
 /// Something that a reader must not ignore: an envelope that uses it names it in `requires`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -125,6 +131,22 @@ pub struct DevicePolicy {
     /// What the fleet says of the site's own policy, by the keys of that; only what the site hands over counts.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub site: BTreeMap<String, serde_json::Value>,
+}
+
+impl DevicePolicy {
+    /// How often the device asks whether `desired` moved, within [`INTERVAL_SECONDS`].
+    pub fn poll(&self) -> Option<Duration> {
+        self.poll_seconds.map(interval)
+    }
+
+    /// How often it replaces `heartbeat`, within [`INTERVAL_SECONDS`].
+    pub fn report(&self) -> Option<Duration> {
+        self.report_seconds.map(interval)
+    }
+}
+
+fn interval(seconds: u64) -> Duration {
+    Duration::from_secs(seconds.clamp(*INTERVAL_SECONDS.start(), *INTERVAL_SECONDS.end()))
 }
 
 /// What goes with one ApplicationDeployment.
@@ -419,5 +441,19 @@ impl ValueFrom {
         (1..=100).contains(&name.len())
             && name.bytes().all(|c| c.is_ascii_alphanumeric() || b"._-".contains(&c))
             && name.as_bytes()[0].is_ascii_alphanumeric()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_interval_beyond_what_a_device_keeps_is_the_nearest() {
+        for (written, kept) in [(0, 1), (1, 1), (300, 300), (86_400, 86_400), (86_401, 86_400), (u64::MAX, 86_400)] {
+            let (seconds, kept) = (Some(written), Some(Duration::from_secs(kept)));
+            let policy = DevicePolicy { poll_seconds: seconds, report_seconds: seconds, ..DevicePolicy::default() };
+            assert_eq!((policy.poll(), policy.report()), (kept, kept), "{written}");
+        }
     }
 }
