@@ -401,6 +401,13 @@ impl DeviceState {
         }
     }
 
+    /// Notes that a deployment is removed: what began of it is nothing that goes on if it is wanted again before all of it is gone.
+    pub fn note_going(&mut self, id: DeploymentId) {
+        if let Some(Applied { inputs, .. }) = self.deployments.get_mut(&id) {
+            (inputs.begun, inputs.fleet_set) = (None, None);
+        }
+    }
+
     /// Notes that what began came to its end by a failure that is told.
     pub fn note_ended(&mut self, wanted: &DesiredDeployment) {
         let applied = self.deployments.get_mut(&wanted.id);

@@ -3,7 +3,7 @@
 use repo_testkit::terminate;
 use serde_json::{Value, json};
 
-use crate::objects::{by_device_file, secretive};
+use crate::objects::{by_device_file, secretive, two_components};
 use crate::world::{Run, World, command, finish, until};
 
 const ALL: &str = "gates: {approval: {for: ['*'], except: ['metrics*']}}\n";
@@ -104,6 +104,26 @@ fn what_is_here_under_a_name_that_is_asked_for_needs_a_word_whatever_the_fleet_c
     world.hand.publish();
     world.once().ended(1);
     assert_eq!(world.states("greeter"), ["hello removing waiting-approval"]);
+}
+
+#[test]
+fn what_went_and_is_wanted_again_needs_a_word_again_although_just_that_was_applied_once() {
+    let world = World::running();
+    two_components(&world);
+    world.hand.publish();
+    world.once().good();
+    world.hand.want("greeter", &world.app, "hello");
+    world.hand.publish();
+    world.once().good();
+    world.settings(ALL);
+    two_components(&world);
+    world.hand.publish();
+    world.once().ended(1);
+    assert_eq!(world.states("greeter"), ["hello installed", "second pending waiting-approval"]);
+    let seen = change(&world, "greeter");
+    say(&world, "approve", "greeter", &seen).good();
+    world.once().good();
+    world.assert_idle();
 }
 
 #[test]

@@ -465,6 +465,13 @@ fn what_differs_by_files_of_the_device_alone_is_told_apart_from_what_the_fleet_c
     let why = Failure::new(ErrorCode::RolledBack, "");
     let back = DesiredDeployment { rolled_back: Some(why), ..versions("1+g", "1") };
     assert_eq!(change(&state, &back), Change::RollBack);
+    state.note_begun(&wanted("a", &[("x", "1+f")]));
+    assert_eq!(change(&state, &versions("1+f", "1")), Change::Apply, "one of them went");
+    state.note_begun(&versions("1+f", "1"));
+    state.note_going(versions("1+f", "1").id);
+    for x in ["1+f", "1+g"] {
+        assert_eq!(change(&state, &versions(x, "1")), Change::Apply, "all of it was to go: {x}");
+    }
 }
 
 #[test]

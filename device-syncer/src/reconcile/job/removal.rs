@@ -37,6 +37,10 @@ impl<H: Runtimes + ?Sized> Job<'_, H> {
             if let Some(stays) = stays {
                 let mut change = self.begin(stays);
                 change.begin_by_removal(stays)?;
+            } else if let Some(deployment) = removal.deployment {
+                let mut change = self.state.begin();
+                change.next.note_going(deployment);
+                change.commit()?;
             }
             tracing::info!(project = removal.project, "removing");
             let result = self.runtimes.remove(removal.kind, &removal.project, REMOVAL, self.cancel.changing);
