@@ -347,3 +347,31 @@ fn doctor_tells_an_engine_that_lacks_the_proxy_or_the_authority_of_a_registry_fr
     assert_row(&rows, &check, "failed", &["look whether it runs, and at name, route and proxy"]);
     assert!(!format!("{rows:?}").contains("has no proxy"), "{rows:?}");
 }
+
+#[test]
+fn docker_doctor_tells_of_whom_the_engine_keeps_all_that_is_printed() {
+    let real = Real::enrolled();
+    let want = |name: &str, logging: &str| {
+        let compose = format!(
+            "services:
+  web:
+    image: margo-test/busybox:1
+    network_mode: none
+    command: [sleep, infinity]
+    environment: {{GREETING: '${{GREETING}}'}}
+    logging: {{driver: {logging}}}
+"
+        );
+        real.want(name, &compose);
+        real.hand.publish();
+        real.once().good();
+    };
+    want("kept-1", "json-file");
+    let project = real.project("greeter");
+    assert_row(&doctor(&real).1, "logs", "warning", &[&format!("what `{project}/web` prints"), "daemon.json"]);
+    for (name, logging) in [("kept-2", "json-file, options: {max-size: 1m}"), ("kept-3", "local")] {
+        want(name, logging);
+        let rows = doctor(&real).1;
+        assert!(!rows.contains_key("logs"), "{rows:?}");
+    }
+}

@@ -6,6 +6,7 @@ use super::Row;
 use crate::config::Home;
 use crate::home;
 use crate::runtimes::RuntimeError;
+use crate::runtimes::compose::ComposeRuntime;
 
 /// The first compose that has all that is asked of it.
 const COMPOSE: (u32, u32) = (2, 20);
@@ -27,10 +28,25 @@ pub(super) fn engine(home: &Home) -> Vec<Row> {
             .into_iter()
             .collect();
     };
-    vec![match compose.engine_version() {
-        Ok(version) => Row::ok("docker", format!("{version} answers")),
-        Err(error) => unanswered("docker", &error, "is the engine running, and is `docker.host` in device.yaml right?"),
-    }]
+    match compose.engine_version() {
+        Ok(version) => [Row::ok("docker", format!("{version} answers"))].into_iter().chain(logs(compose)).collect(),
+        Err(error) => {
+            vec![unanswered("docker", &error, "is the engine running, and is `docker.host` in device.yaml right?")]
+        }
+    }
+}
+
+/// Whether what containers print fills the disk one day. Where nothing runs there is nothing to say.
+fn logs(compose: &ComposeRuntime) -> Option<Row> {
+    let found = compose.unbounded_logs().ok()?;
+    let (first, all) = (found.first()?, found.len());
+    let what = match all {
+        1 => format!("what `{first}` prints is kept without end"),
+        _ => format!("what `{first}` and {} more print is kept without end", all - 1),
+    };
+    let todo = "set `\"log-driver\": \"local\"`, or `\"log-opts\": {\"max-size\": …}`, in the engine's daemon.json; \
+                it counts for containers that are made after that";
+    Some(Row::warning("logs", what, todo))
 }
 
 /// Whether compose is there and new enough, and files are resolved apart.

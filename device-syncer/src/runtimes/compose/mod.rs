@@ -22,6 +22,7 @@ mod eviction;
 mod files;
 mod images;
 mod known;
+mod logging;
 mod mounts;
 mod observe;
 mod ownership;

@@ -10,6 +10,9 @@ use super::resolved::{Resolved, inside, items};
 use crate::config::policy::{self, Ceilings, PortPolicy, SitePolicy};
 use crate::decision::admission::{admits_image, image_name};
 
+/// Limits by which a process may take the processors from all others, as one with the capability `SYS_NICE` may.
+const SCHEDULING: [&str; 3] = ["nice", "rtprio", "rttime"];
+
 /// From here up, a port on loopback needs no policy.
 const FIRST_UNPRIVILEGED_PORT: u16 = 1024;
 
@@ -67,11 +70,15 @@ impl Check<'_> {
             let harmless = ["no-new-privileges", "no-new-privileges:true", "no-new-privileges=true"].contains(&option);
             self.require(harmless || policy.privileged, &format!("security_opt: {option}"));
         }
+        let has = |name: &str| policy.capabilities.contains(name) || policy.capabilities.contains("ALL");
         for capability in texts(&service["cap_add"]) {
             let name = capability.to_ascii_uppercase();
             let name = name.strip_prefix("CAP_").unwrap_or(&name);
-            let allowed = policy.capabilities.contains(name) || policy.capabilities.contains("ALL");
-            self.require(allowed, &format!("cap_add: {capability}"));
+            self.require(has(name), &format!("cap_add: {capability}"));
+        }
+        for limit in service["ulimits"].as_object().into_iter().flat_map(|limits| limits.keys()) {
+            let allowed = !SCHEDULING.contains(&limit.as_str()) || has("SYS_NICE");
+            self.require(allowed, &format!("ulimits: {limit}"));
         }
         for device in items(&service["devices"]).map(|device| device["source"].as_str().unwrap_or_default()) {
             self.require(device_allowed(policy, device), &format!("devices: {device}"));
@@ -237,7 +244,7 @@ mod tests {
     #[test]
     fn each_privilege_needs_its_policy() {
         let policy: SitePolicy = serde_json::from_value(json!({
-            "privileged": true, "hostNamespaces": true, "capabilities": ["NET_ADMIN"], "devices": ["/dev/ttyUSB*"],
+            "privileged": true, "hostNamespaces": true, "capabilities": ["NET_ADMIN", "SYS_NICE"], "devices": ["/dev/ttyUSB*"],
             "hostPaths": [{"path": "/srv/data", "writable": true}, {"path": "/etc/site"}], "ports": [[80, 90]],
         }))
         .unwrap();
@@ -248,6 +255,8 @@ mod tests {
             json!({"privileged": true}),
             json!({"security_opt": ["seccomp:unconfined"]}),
             json!({"cap_add": ["CAP_NET_ADMIN"]}),
+            json!({"ulimits": {"nofile": 1024, "rtprio": {"soft": 0, "hard": 99}}}),
+            json!({"ulimits": {"nice": -20}}),
             json!({"devices": [{"source": "/dev/ttyUSB0"}]}),
             json!({"network_mode": "host"}),
             json!({"pid": "host"}),
@@ -371,7 +380,7 @@ mod tests {
             "cap_drop": ["ALL"], "security_opt": ["no-new-privileges:true"], "network_mode": "service:other",
             "ports": [{"host_ip": "127.0.0.1", "published": "8080"}, {"host_ip": "::1", "target": 1}],
             "volumes": [{"type": "bind", "source": "/d/files/conf"}, {"type": "volume"}, {"type": "tmpfs"}],
-            "labels": {"app": "x"}, "logging": {"driver": "json-file"},
+            "labels": {"app": "x"}, "logging": {"driver": "json-file"}, "ulimits": {"nofile": 1024, "nproc": 64},
         });
         assert_eq!(check(wish, &SitePolicy::default()), Vec::<String>::new());
     }

@@ -150,7 +150,10 @@ fn details(store: &Store, id: &str, container: &Container) -> Value {
         },
         "RestartCount": restarts,
         "Config": {"Labels": container.labels, "Env": env(&container.service)},
-        "HostConfig": {"RestartPolicy": {"Name": container.service["restart"].as_str().unwrap_or("no")}},
+        "HostConfig": {
+            "RestartPolicy": {"Name": container.service["restart"].as_str().unwrap_or("no")},
+            "LogConfig": {"Type": "local", "Config": {}},
+        },
     })
 }
 
