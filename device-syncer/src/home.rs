@@ -4,6 +4,7 @@ use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
@@ -36,8 +37,8 @@ use crate::reconcile::pass::Syncer;
 use crate::reconcile::reconciler::{self, Reconciler, clock_doubt};
 use crate::reconcile::reload::Unusable;
 use crate::runtimes::{
-    ComposeRuntime, ComposeSettings, DeviceRuntimes, HelmRuntime, HelmSettings, RuntimeError, SandboxSettings,
-    capabilities, command,
+    ComposeRuntime, ComposeSettings, DeviceRuntimes, HelmRuntime, HelmSettings, Lasting, RuntimeError,
+    SandboxSettings, capabilities, command,
 };
 use crate::state::accepted;
 use crate::state::floor::{self, Floor, FloorError};
@@ -340,7 +341,7 @@ pub fn open_at(home: Home, moved: Option<Option<Moved>>) -> Result<(Syncer, Lock
     let earliest = floor::earliest(&join).as_second().try_into().unwrap_or(0);
     let clock = Clock::default().plausible_from(earliest);
     let boot_id = read_text(&settings.boot_id_file)?;
-    let runtimes = runtimes(&home, &settings, &join, &clock, boot_id.clone())?;
+    let runtimes = runtimes(&home, &settings, &join, &clock, (boot_id.clone(), None))?;
     runtimes.helm.as_ref().map_or(Ok(()), HelmRuntime::sweep)?;
     let connection = HostConnection::open(&home, &join, place.as_ref(), &settings.host, clock)?;
     connection.clock().set_floor(floor.time);
@@ -354,13 +355,14 @@ pub fn open_at(home: Home, moved: Option<Option<Moved>>) -> Result<(Syncer, Lock
     Ok((syncer, locks))
 }
 
-/// Reads the settings of a device again, and makes what runs its components by them.
-pub fn reload(device: &Device) -> Result<(Settings, DeviceRuntimes), Unusable> {
+/// Reads the settings of a device again, and makes what runs its components by them, beside what ran them before.
+pub fn reload(device: &Device, before: &DeviceRuntimes) -> Result<(Settings, DeviceRuntimes), Unusable> {
     let settings = Settings::read(&device.home)?;
     let earliest = floor::earliest(&device.join).as_second().try_into().unwrap_or(0);
     let clock = Clock::default().plausible_from(earliest);
     // Another file of it counts after a restart.
-    let runtimes = runtimes(&device.home, &settings, &device.join, &clock, device.boot_id.clone())?;
+    let lasting = Some(Arc::clone(&before.lasting));
+    let runtimes = runtimes(&device.home, &settings, &device.join, &clock, (device.boot_id.clone(), lasting))?;
     Ok((settings, runtimes))
 }
 
@@ -382,7 +384,7 @@ pub fn read_only(home: Home) -> Result<(Device, Reconciler, bool), HomeError> {
     let (join, settings) = (joined(&home)?, Settings::read(&home)?);
     let key = SigningKey::load(&home.key()).map_err(|error| HomeError::Key(error.into()))?;
     let boot_id = read_text(&settings.boot_id_file)?;
-    let runtimes = runtimes(&home, &settings, &join, &Clock::default(), boot_id.clone())?;
+    let runtimes = runtimes(&home, &settings, &join, &Clock::default(), (boot_id.clone(), None))?;
     let floor = Floor::read(&home.floor()).unwrap_or_else(|_| Floor::of_join(&join));
     let device = device(home, settings, join, (key_text(&key.public()), Uuid::nil()), boot_id)?;
     Ok((device, Reconciler::new(runtimes, Bounds::new(1, 0)), is_behind(&floor)))
@@ -484,7 +486,7 @@ pub fn time_that_is_over(home: &Home) -> Option<Timestamp> {
 pub fn runtimes_of(home: &Home) -> Result<DeviceRuntimes, HomeError> {
     let (join, settings) = (joined(home)?, Settings::read(home)?);
     let boot_id = read_text(&settings.boot_id_file)?;
-    runtimes(home, &settings, &join, &Clock::default(), boot_id)
+    runtimes(home, &settings, &join, &Clock::default(), (boot_id, None))
 }
 
 fn runtimes(
@@ -492,8 +494,9 @@ fn runtimes(
     settings: &Settings,
     join: &Join,
     clock: &Clock,
-    boot_id: String,
+    (boot_id, lasting): (String, Option<Arc<Lasting>>),
 ) -> Result<DeviceRuntimes, HomeError> {
+    let lasting = lasting.unwrap_or_else(|| Arc::new(Lasting::new(&home.cache())));
     let extra_roots = settings.registries.ca.iter().map(|path| fs::read(path).map_err(file("read", path)));
     let registry = repo_artifacts::Settings {
         plain_http: settings.registries.plain_http.iter().cloned().collect(),
@@ -537,8 +540,9 @@ fn runtimes(
         registry: registry.clone(),
     });
     Ok(DeviceRuntimes {
-        compose: compose.map(ComposeRuntime::new).transpose()?,
+        compose: compose.map(|settings| ComposeRuntime::new(settings, Arc::clone(&lasting))).transpose()?,
         helm: helm.map(HelmRuntime::new).transpose()?,
+        lasting,
     })
 }
 

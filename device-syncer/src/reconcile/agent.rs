@@ -28,7 +28,7 @@ use crate::reconcile::link::Link;
 use crate::reconcile::outcome::{HostAnswer, HostReport, LocalOutcome, Next, PassOutcome, Progress};
 use crate::reconcile::pass::{DeviceSide, Syncer};
 use crate::reconcile::pass_error::PassError;
-use crate::reconcile::reload::{Changed, Make, Reload};
+use crate::reconcile::reload::{Make, Reload};
 use crate::reconcile::schedule::{Asked, Schedule, next_pass, next_turn};
 use crate::reconcile::watcher::Watcher;
 use crate::state::retry_times::RetryTimes;
@@ -268,7 +268,7 @@ async fn observe_and_reconcile(mut here: DeviceSide, make: Make, both: &Both, mu
         let (changed, passed);
         let pass = blocking(move || {
             let changed = reload.refresh(&mut here);
-            let passed = (changed == Changed::default()).then(|| {
+            let passed = (!changed).then(|| {
                 let found = link.found().transpose();
                 here.pass(found, is_waited_for, &|| (!link.has_found()).then(|| link.pushed()))
             });
@@ -285,11 +285,9 @@ async fn observe_and_reconcile(mut here: DeviceSide, make: Make, both: &Both, mu
                 }
             }
         };
-        if changed.settings {
+        if changed {
             watcher = Watcher::watch(&here.device);
             both.link.follow(here.device.clone());
-        }
-        if changed.runtimes {
             engine = EngineEvents::listen(&here.reconciler.runtimes);
         }
         let Some(result) = passed else {

@@ -396,6 +396,12 @@ impl Jobs {
         }
     }
 
+    /// Lets none take a further step, or fetch any more: what it judged by doesn't count any longer. What is left of its work is
+    /// another job's. What changes something already goes on to its end.
+    pub(super) fn halt_all(&self) {
+        self.running.iter().for_each(|job| job.said.halt.store(true, Ordering::Relaxed));
+    }
+
     /// Begins as many of these, in their order, as there is room for.
     pub(super) fn begin<H>(&mut self, works: Vec<Work>, device_state: &DeviceState, runtimes: &Arc<H>, state: &Shared)
     where

@@ -9,7 +9,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -39,6 +39,8 @@ pub struct Observer {
     facts: BTreeMap<ProfileType, Facts>,
     tell: Sender<Said>,
     said: Receiver<Said>,
+    /// Runtimes that others took the place of: jobs may be at work with them.
+    before: Vec<Weak<DeviceRuntimes>>,
     /// Notified of an answer that no pass waits for.
     answered: Arc<Notify>,
     /// The newest pass used an answer to what was asked before it.
@@ -97,7 +99,7 @@ impl Default for Observer {
     fn default() -> Self {
         let ((tell, said), answered) = (channel(), Arc::default());
         let (open, last, facts) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
-        Self { open, asked: 0, last, facts, tell, said, answered, is_behind: false }
+        Self { open, asked: 0, last, facts, tell, said, before: Vec::new(), answered, is_behind: false }
     }
 }
 
@@ -122,13 +124,20 @@ impl Observer {
     }
 
     /// Forgets what is asked of runtimes that others take the place of.
-    pub(super) fn follow_others(&mut self, before: &DeviceRuntimes) {
-        before.end_questions();
+    pub(super) fn follow_others(&mut self, before: &Arc<DeviceRuntimes>) {
+        self.before.retain(|one| one.strong_count() > 0);
+        self.before.push(Arc::downgrade(before));
         (self.open, self.last) = (BTreeMap::new(), BTreeMap::new());
+    }
+
+    /// Ends all questions to those: no job asks any by them.
+    pub(super) fn end_before(&mut self) {
+        self.before.drain(..).filter_map(|one| one.upgrade()).for_each(|one| one.end_questions());
     }
 
     /// Ends all open questions, and waits for that, for [`END`] at most.
     pub(super) fn end(&mut self, runtimes: &DeviceRuntimes) {
+        self.end_before();
         runtimes.end_questions();
         let until = Instant::now() + END;
         while !self.open.is_empty() && Instant::now() < until {

@@ -24,16 +24,14 @@ const LOOKS: usize = 10;
 /// Why the settings can't be read again.
 pub type Unusable = Box<dyn Error + Send + Sync>;
 
-/// Makes everything that `device.yaml` says anew.
-pub type Make = fn(&Device) -> Result<(Settings, DeviceRuntimes), Unusable>;
+/// Makes everything that `device.yaml` says anew, beside the runtimes that were made by what it said before.
+pub type Make = fn(&Device, &DeviceRuntimes) -> Result<(Settings, DeviceRuntimes), Unusable>;
 
 /// Follows `device.yaml` and the authorities of registries that it names.
 #[derive(Debug)]
 pub struct Reload {
     make: Make,
     seen: FilesRead,
-    /// What takes the place of the runtimes once no job is at work with them.
-    runtimes: Option<DeviceRuntimes>,
 }
 
 /// What was read last: the text of `device.yaml`, and the stamps of the authorities that it names. `None` is a file
@@ -42,15 +40,6 @@ pub struct Reload {
 struct FilesRead {
     text: Option<String>,
     authorities: Vec<Option<Stamp>>,
-}
-
-/// What is in force now, and wasn't before.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Changed {
-    /// Other settings, so other files may have to be followed.
-    pub settings: bool,
-    /// Other runtimes, so another engine may have to be listened to.
-    pub runtimes: bool,
 }
 
 impl FilesRead {
@@ -82,49 +71,53 @@ impl FilesRead {
 impl Reload {
     /// What the device was opened with counts so far.
     pub fn new(device: &Device, make: Make) -> Self {
-        Self { make, seen: FilesRead::of(device), runtimes: None }
+        Self { make, seen: FilesRead::of(device) }
     }
 
-    /// Puts in force what changed. What can't be used changes nothing, and is logged once.
-    pub fn refresh(&mut self, here: &mut DeviceSide) -> Changed {
-        let mut changed = Changed::default();
+    /// Puts in force what changed, and returns whether anything did. What can't be used changes nothing, and is logged once.
+    pub fn refresh(&mut self, here: &mut DeviceSide) -> bool {
+        if !here.reconciler.jobs.is_any() {
+            here.reconciler.observer.end_before();
+        }
         let found = FilesRead::once_saved(&here.device, &self.seen);
-        if found != self.seen {
-            self.seen = found;
-            match (self.make)(&here.device) {
-                Ok((settings, runtimes)) => {
-                    put_in_force(here, settings);
-                    (self.runtimes, changed.settings) = (Some(runtimes), true);
-                    // It may name others.
-                    self.seen = FilesRead::of(&here.device);
-                }
-                Err(error) => {
-                    let error = error_chain(&*error);
-                    tracing::error!(error, "device.yaml changed and can't be used: what it said before still counts");
-                }
+        if found == self.seen {
+            return false;
+        }
+        self.seen = found;
+        match (self.make)(&here.device, &here.reconciler.runtimes) {
+            Ok((settings, runtimes)) => {
+                put_in_force(here, settings, runtimes);
+                // It may name others.
+                self.seen = FilesRead::of(&here.device);
+                true
+            }
+            Err(error) => {
+                let error = error_chain(&*error);
+                tracing::error!(error, "device.yaml changed and can't be used: what it said before still counts");
+                false
             }
         }
-        if let Some(runtimes) = self.runtimes.take_if(|_| !here.reconciler.jobs.is_any()) {
-            let before = std::mem::replace(&mut here.reconciler.runtimes, Arc::new(runtimes));
-            here.reconciler.observer.follow_others(&before);
-            changed.runtimes = true;
-            here.at_rest = None;
-        }
-        changed
     }
 }
 
-fn put_in_force(here: &mut DeviceSide, settings: Settings) {
-    let before = std::mem::replace(&mut here.device.settings, settings);
+fn put_in_force(here: &mut DeviceSide, settings: Settings, runtimes: DeviceRuntimes) {
     here.at_rest = None;
     let DeviceSide { device, reconciler, .. } = here;
+    let before = std::mem::replace(&mut device.settings, settings);
     if before.boot_id_file != device.settings.boot_id_file {
         tracing::warn!("device.yaml: `bootIdFile` counts after a restart of this program");
     }
     reconciler.hooks.follow(&device.settings);
     reconciler.jobs.bound(Bounds::new(device.settings.jobs, capabilities::memory().unwrap_or(0)));
+    let worked_with = std::mem::replace(&mut reconciler.runtimes, Arc::new(runtimes));
+    reconciler.observer.follow_others(&worked_with);
     tracing::info!("device.yaml changed: what it says now counts from here on");
     if reconciler.jobs.is_any() {
-        tracing::info!("what it says of docker, helm, registries and policy counts once nothing is at work");
+        tracing::info!(
+            "what is at work goes on by what device.yaml said of docker, helm, registries and policy before"
+        );
+    }
+    if before.policy != device.settings.policy {
+        reconciler.jobs.halt_all();
     }
 }

@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use repo_artifacts::Mirrors;
@@ -10,7 +11,8 @@ use repo_model::margo::ProfileType;
 use repo_model::{Digest, IntoSet, error_chain};
 
 use super::{
-    Cancel, ComposeRuntime, HelmRuntime, LockedImage, Runtime, RuntimeError, Runtimes, Source, Watch, compose, helm,
+    Cancel, ComposeRuntime, HelmRuntime, Lasting, LockedImage, Runtime, RuntimeError, Runtimes, Source, Watch, compose,
+    helm,
 };
 use crate::config::FromFleet;
 use crate::decision::component::{Component, Kind};
@@ -25,6 +27,8 @@ use crate::decision::restart::Started;
 pub struct DeviceRuntimes {
     pub compose: Option<ComposeRuntime>,
     pub helm: Option<HelmRuntime>,
+    /// What the next ones have in common with these, also if nothing runs compose components in between.
+    pub lasting: Arc<Lasting>,
 }
 
 /// What a runtime answers.

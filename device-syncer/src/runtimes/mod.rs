@@ -26,7 +26,7 @@ use crate::decision::observation::Observed;
 use crate::decision::restart::Started;
 
 pub use cancel::Cancel;
-pub use compose::{ComposeRuntime, ComposeSettings, Watch};
+pub use compose::{ComposeRuntime, ComposeSettings, Lasting, Watch};
 pub use device::{Asked, DeviceRuntimes, Facts, Ready};
 pub use error::RuntimeError;
 pub use helm::{HelmRuntime, HelmSettings};

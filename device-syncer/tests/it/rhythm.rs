@@ -14,6 +14,7 @@ use repo_testkit::{git, program, terminate};
 use serde_json::{Value, json};
 
 use crate::https::{at_home, join, trouble};
+use crate::objects::two_components;
 use crate::our_host::{OurHost, State};
 use crate::windows::another_app;
 use crate::world::{App, World, command, finish, kill, push, registry, script, until};
@@ -721,6 +722,35 @@ fn windows_policy_mirrors_and_jobs_that_change_count_without_a_restart_and_the_l
     let text = fs::read_to_string(&file).unwrap();
     fs::write(&file, text.replace("/boot-id\n", "/another-boot-id\n")).unwrap();
     until("it says what it can't", || running.log().contains("`bootIdFile` counts after a restart of this program"));
+    running.end();
+}
+
+#[test]
+fn a_stricter_policy_counts_at_once_for_all_that_begins_then_and_what_hangs_goes_on() {
+    let world = World::enrolled();
+    let settings = |more: &str| world.settings(&format!("poll: 1s\nreport: 1s\n{more}"));
+    settings("");
+    world.hand.want("greeter", &world.app, "hello");
+    two_components(&world);
+    world.fake.set("hang-up", &world.project("greeter"));
+    world.hand.publish();
+    let running = Running::start(&world);
+    let hangs = || world.states("greeter").first().is_some_and(|state| state == "hello installing");
+    until("it hangs", hangs);
+
+    settings("policy: {images: []}\n");
+    until("it is read", || running.log().contains("what it says now counts from here on"));
+    world.hand.want("other", &world.app, "hello");
+    world.hand.publish();
+    until("another one isn't admitted", || world.states("other") == ["hello failed policy-denied"]);
+    assert!(world.message("other").contains("isn't among `policy.images`"), "{}", world.message("other"));
+    assert!(hangs(), "{:?}", world.states("greeter"));
+
+    world.fake.unset("hang-up");
+    let ends = ["hello installed", "second failed policy-denied"];
+    until("what hung comes to its end, and its next component begins by the new policy", || {
+        world.states("greeter") == ends
+    });
     running.end();
 }
 

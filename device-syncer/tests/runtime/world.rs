@@ -10,7 +10,7 @@ use device_syncer::config::policy::SitePolicy;
 use device_syncer::decision::component::{Component, Kind};
 use device_syncer::decision::observation::{Condition, Observed};
 use device_syncer::runtimes::{
-    Cancel, ComposeRuntime, ComposeSettings, Runtime, RuntimeError, SandboxSettings, Source,
+    Cancel, ComposeRuntime, ComposeSettings, Lasting, Runtime, RuntimeError, SandboxSettings, Source,
 };
 use repo_artifacts::{Lock, pack};
 use repo_model::{DeploymentId, Digest, FleetId};
@@ -31,6 +31,11 @@ pub(crate) struct World {
     pub(crate) runtime: ComposeRuntime,
     pub(crate) component: Component,
     made: Vec<(&'static str, String)>,
+}
+
+fn runtime(settings: &ComposeSettings) -> ComposeRuntime {
+    let lasting = Lasting::new(&settings.cache_dir);
+    ComposeRuntime::new(settings.clone(), lasting.into()).unwrap()
 }
 
 impl World {
@@ -86,7 +91,7 @@ impl World {
             wait: true,
             timeout: Duration::from_secs(60),
         };
-        let runtime = ComposeRuntime::new(settings.clone()).unwrap();
+        let runtime = runtime(&settings);
         Self { dir, fake, settings, runtime, component, made: Vec::new() }
     }
 
@@ -104,7 +109,7 @@ impl World {
 
     /// The runtime anew, after a change of `settings`.
     pub(crate) fn restart(&mut self) {
-        self.runtime = ComposeRuntime::new(self.settings.clone()).unwrap();
+        self.runtime = runtime(&self.settings);
     }
 
     /// Gives the component an archive with these files, already in the cache, and a new input digest.

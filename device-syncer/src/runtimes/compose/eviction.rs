@@ -183,12 +183,12 @@ impl ImageStore {
 impl ComposeRuntime {
     /// From now on no image of these is evicted.
     pub fn keep(&self, kept: Kept) {
-        *lock(&self.images.kept) = Some(kept);
+        *lock(&self.lasting.images.kept) = Some(kept);
     }
 
     /// Evicts the images that nothing has needed for a day, unless something is fetched.
     pub fn evict_images(&self) -> Result<(), RuntimeError> {
-        match self.images.fetches.try_lock() {
+        match self.lasting.images.fetches.try_lock() {
             Ok(fetches) if *fetches == 0 => self.evict(Room::NotNeeded).map(drop),
             _ => Ok(()),
         }
@@ -197,15 +197,15 @@ impl ComposeRuntime {
     /// Evicts all images that nothing needs, for a fetch that is at work; not while there is another one. Returns whether any
     /// went.
     pub(super) fn make_room(&self) -> Result<bool, RuntimeError> {
-        let fetches = lock(&self.images.fetches);
+        let fetches = lock(&self.lasting.images.fetches);
         if *fetches == 1 { self.evict(Room::Needed) } else { Ok(false) }
     }
 
     /// One after the other. What the engine refuses to take away, because it is in use, stays for another day.
     fn evict(&self, room: Room) -> Result<bool, RuntimeError> {
-        let Some(kept) = lock(&self.images.kept).clone() else { return Ok(false) };
+        let Some(kept) = lock(&self.lasting.images.kept).clone() else { return Ok(false) };
         let (applied, now) = (Project::list(&self.settings.projects_dir)?, Timestamp::now());
-        let due = self.images.change(|inventory| {
+        let due = self.lasting.images.change(|inventory| {
             inventory.settle(&kept, &applied, now);
             inventory.due(now, room)
         })?;
@@ -227,7 +227,7 @@ impl ComposeRuntime {
         }
         gone.iter().for_each(|name| tracing::info!(image = name, "evicted: nothing needs it any more"));
         stays.iter().for_each(|name| tracing::info!(image = name, "nothing needs it here, and it is in use: it stays"));
-        self.images.change(|inventory| {
+        self.lasting.images.change(|inventory| {
             inventory.unneeded.retain(|name, _| !gone.contains(name));
             inventory.unneeded.extend(stays.into_iter().map(|name| (name, now)));
         })?;
@@ -236,7 +236,7 @@ impl ComposeRuntime {
 
     /// Takes away a name under which an image was pulled, now that it has got one of ours.
     pub(super) fn unname_pulled(&self, name: &str) -> Result<(), RuntimeError> {
-        if self.unname(name)? { self.images.forget(&[name.to_owned()]) } else { Ok(()) }
+        if self.unname(name)? { self.lasting.images.forget(&[name.to_owned()]) } else { Ok(()) }
     }
 
     /// Takes a name away in the engine; its image goes with the last one. Returns false if the engine refuses.

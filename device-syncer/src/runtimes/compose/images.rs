@@ -45,7 +45,7 @@ impl ComposeRuntime {
     ) -> Result<(), RuntimeError> {
         let project = Project::new(&self.settings.projects_dir, &prepared.component.project);
         let kept = project.images(prepared.component.input_digest)?;
-        let _fetching = self.images.begin_fetch();
+        let _fetching = self.lasting.images.begin_fetch();
         for (service, text) in prepared.resolved.images_by_service() {
             let kept = kept.get(&service).map(String::as_str);
             let wanted = WantedImage::new(prepared, &service, &text, kept)?;
@@ -56,7 +56,7 @@ impl ComposeRuntime {
                 fetched => fetched,
             };
             let (name, learned) = fetched?;
-            self.images.note_fetched(&prepared.component, &name)?;
+            self.lasting.images.note_fetched(&prepared.component, &name)?;
             if let Some(digest) = learned {
                 let image = prepared.redactor.clean(&text);
                 prepared.first_use.insert(service.clone(), LockedImage { image, digest });
@@ -213,7 +213,7 @@ impl ComposeRuntime {
     }
 
     fn pull(&self, prepared: &Prepared, name: &str, cancel: &dyn Fn() -> bool) -> Result<(), RuntimeError> {
-        self.images.note_pull(name)?;
+        self.lasting.images.note_pull(name)?;
         if let Some(pulled) = self.pull_as_account(prepared, name, cancel) {
             return pulled;
         }
@@ -254,7 +254,7 @@ impl ComposeRuntime {
             self.tag(prepared, id, name)?;
         }
         match pulled {
-            Some(pulled) if pulled == name => self.images.forget(&[name.to_owned()]),
+            Some(pulled) if pulled == name => self.lasting.images.forget(&[name.to_owned()]),
             Some(pulled) => self.unname_pulled(pulled),
             None => Ok(()),
         }

@@ -40,8 +40,8 @@ mod stopping;
 mod testing;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use repo_artifacts::{Archive, Mirrors, Registry};
@@ -78,17 +78,31 @@ pub struct ComposeRuntime {
     owner: Owner,
     cache: Cache,
     registry: Registry,
-    claims: Claims,
     judged: Mutex<Judged>,
     /// What was observed of containers.
     known: Mutex<KnownContainers<containers::State>>,
     /// What was read of projects.
     projects: Mutex<KnownProjects>,
-    /// What the fleet says of the site's policy, and may.
-    from_fleet: Mutex<FromFleet>,
+    lasting: Arc<Lasting>,
+}
+
+/// What outlives other settings: jobs go on with the runtime that they began with, beside those that begin with the next one.
+#[derive(Debug)]
+pub struct Lasting {
+    claims: Claims,
     images: ImageStore,
     /// The room on the engine's disk that fetches have reserved.
     reserved: Reserved,
+    /// What the fleet says of the site's policy, and may.
+    from_fleet: Mutex<FromFleet>,
+}
+
+impl Lasting {
+    /// Of a home whose archives are cached in this directory. Nothing is read yet.
+    pub fn new(cache_dir: &Path) -> Self {
+        let images = ImageStore::new(cache_dir);
+        Self { claims: Claims::default(), images, reserved: Reserved::default(), from_fleet: Mutex::default() }
+    }
 }
 
 /// What the site's policy doesn't admit of an applied project, if anything, by the project's name and for one input.
@@ -123,7 +137,7 @@ impl Prepared {
 
 impl ComposeRuntime {
     /// Makes the directories of its own; neither docker nor a registry is asked yet.
-    pub fn new(settings: ComposeSettings) -> Result<Self, RuntimeError> {
+    pub fn new(settings: ComposeSettings, lasting: Arc<Lasting>) -> Result<Self, RuntimeError> {
         for dir in [&settings.home, &settings.projects_dir, &settings.cache_dir] {
             durable::create_dir_all(dir, 0o700).map_err(files_failed("make", dir))?;
         }
@@ -133,7 +147,6 @@ impl ComposeRuntime {
         let sandbox = Sandbox::new(settings.sandbox.clone());
         let owner = Owner::new(settings.fleet, &settings.device, labels::is_plain);
         let cache = Cache::new(&settings.cache_dir);
-        let images = ImageStore::new(&settings.cache_dir);
         Ok(Self {
             settings,
             docker,
@@ -142,21 +155,18 @@ impl ComposeRuntime {
             owner,
             cache,
             registry,
-            claims: Claims::default(),
-            images,
             judged: Mutex::default(),
             known: Mutex::default(),
             projects: Mutex::default(),
-            from_fleet: Mutex::default(),
-            reserved: Reserved::default(),
+            lasting,
         })
     }
 
     /// From now on this counts of what the fleet says of the site's policy.
     /// Returns whether something else did before.
     pub fn follow_fleet(&self, from_fleet: FromFleet) -> bool {
-        let before =
-            std::mem::replace(&mut *self.from_fleet.lock().unwrap_or_else(PoisonError::into_inner), from_fleet.clone());
+        let mut now = self.lasting.from_fleet.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = std::mem::replace(&mut *now, from_fleet.clone());
         let is_other = before != from_fleet;
         if is_other {
             self.judged.lock().unwrap_or_else(PoisonError::into_inner).clear();
@@ -177,7 +187,7 @@ impl ComposeRuntime {
 
     /// What applications may ask for here now.
     fn policy(&self) -> SitePolicy {
-        self.settings.policy.with_fleet(&self.from_fleet.lock().unwrap_or_else(PoisonError::into_inner))
+        self.settings.policy.with_fleet(&self.lasting.from_fleet.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// What runs Compose now: it may have been installed since the last time.

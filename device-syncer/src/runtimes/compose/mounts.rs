@@ -96,7 +96,7 @@ impl ComposeRuntime {
     ) -> Result<(Vec<String>, Claim<'a>), RuntimeError> {
         let project = &prepared.component.project;
         // Until this one is claimed, no other one is checked.
-        let mut claims = self.claims.lock();
+        let mut claims = self.lasting.claims.lock();
         let files = Project::new(&self.settings.projects_dir, project).files();
         let remote = remote();
         let wanted = of_document(&prepared.resolved, "", &remote);
@@ -126,7 +126,7 @@ impl ComposeRuntime {
         reasons.iter_mut().for_each(|reason| reason.push_str(&retry));
         refuse(prepared, reasons)?;
         claims.insert(project.clone(), of_document(&prepared.resolved, &format!(" of `{project}`"), &remote));
-        Ok((in_the_way, Claim { claims: &self.claims, project }))
+        Ok((in_the_way, Claim { claims: &self.lasting.claims, project }))
     }
 
     /// What the projects on this device have by what was applied last, also while their containers are away.

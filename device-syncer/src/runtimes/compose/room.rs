@@ -49,7 +49,7 @@ impl ComposeRuntime {
     /// Reserves room for an image on the engine's disk, and fails if it has none beside what others fetch meanwhile. Where the registry
     /// or the disk can't be asked from here, the engine finds out.
     pub(super) fn reserve_room(&self, prepared: &Prepared, image: &str) -> Result<Reservation<'_>, RuntimeError> {
-        let nothing = || Reservation(&self.reserved, 0);
+        let nothing = || Reservation(&self.lasting.reserved, 0);
         let Ok(reference) = ImageReference::parse(image) else { return Ok(nothing()) };
         let Some((place, free)) = self.room() else { return Ok(nothing()) };
         let size = match self.registry.image_size(&reference, architecture(std::env::consts::ARCH)) {
@@ -65,7 +65,7 @@ impl ComposeRuntime {
             }
         };
         let bytes = size.saturating_mul(GROWTH);
-        let left = match self.reserved.reserve(bytes, free) {
+        let left = match self.lasting.reserved.reserve(bytes, free) {
             Ok(reservation) => return Ok(reservation),
             Err(left) => left,
         };

@@ -5,9 +5,9 @@ use serde_json::json;
 use uuid::Uuid;
 
 use super::*;
-use crate::runtimes::ComposeSettings;
 use crate::runtimes::compose::testing::{archive, settings};
 use crate::runtimes::sandbox::Sandbox;
+use crate::runtimes::{ComposeSettings, Lasting};
 
 struct World {
     dir: tempfile::TempDir,
@@ -36,7 +36,8 @@ impl World {
             wait: false,
             timeout: QUERY,
         };
-        Self { runtime: ComposeRuntime::new(settings).unwrap(), dir, component }
+        let lasting = Lasting::new(&settings.cache_dir);
+        Self { runtime: ComposeRuntime::new(settings, lasting.into()).unwrap(), dir, component }
     }
 
     fn resolve(&self, files: &[(&str, &str)]) -> Result<Resolved, RuntimeError> {
