@@ -37,8 +37,8 @@ use crate::reconcile::pass::Syncer;
 use crate::reconcile::reconciler::{self, Reconciler, clock_doubt};
 use crate::reconcile::reload::Unusable;
 use crate::runtimes::{
-    ComposeRuntime, ComposeSettings, DeviceRuntimes, HelmRuntime, HelmSettings, Lasting, RuntimeError,
-    SandboxSettings, capabilities, command,
+    ComposeRuntime, ComposeSettings, DeviceRuntimes, HelmRuntime, HelmSettings, Lasting, RuntimeError, SandboxSettings,
+    capabilities, command,
 };
 use crate::state::accepted;
 use crate::state::floor::{self, Floor, FloorError};
@@ -524,6 +524,7 @@ fn runtimes(
         registry: registry.clone(),
         sandbox: SandboxSettings { program: "/proc/self/exe".into(), user: settings.resolve_user },
         stop_timeout: settings.stop_timeout,
+        pull_timeout: settings.pull_timeout,
     });
     let helm = settings.helm.as_ref().map(|helm| HelmSettings {
         program: helm.program.clone(),

@@ -62,6 +62,9 @@ const MAX_STOP_TIMEOUT: Duration = Duration::from_secs(600);
 const SHORTEST: Duration = Duration::from_secs(1);
 const LONGEST: Duration = Duration::from_hours(365 * 24);
 
+/// How long the engine may take to pull an image where nothing else is said: 900 MB at 1 Mbit/s.
+const PULL_TIMEOUT: Duration = Duration::from_secs(2 * 3600);
+
 /// Where everything of one device lies.
 #[derive(Debug, Clone)]
 pub struct Home {
@@ -204,6 +207,7 @@ struct Docker {
     config: Option<String>,
     resolve_user: Option<u32>,
     stop_timeout: Option<String>,
+    pull_timeout: Option<String>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -288,6 +292,8 @@ pub struct Settings {
     pub resolve_user: u32,
     /// How long an application's containers may take to stop.
     pub stop_timeout: Duration,
+    /// How long the engine may take to pull an image.
+    pub pull_timeout: Duration,
     /// How charts are run, if they are.
     pub helm: Option<Helm>,
     pub path: String,
@@ -371,6 +377,7 @@ impl Settings {
             let problem = "it is at most 10m: whatever waits for the removal waits as long";
             return Err(InvalidValue::at("docker.stopTimeout", problem));
         }
+        let pull_timeout = interval("docker.pullTimeout", fragment.docker.pull_timeout)?.unwrap_or(PULL_TIMEOUT);
         let jobs = fragment.jobs.unwrap_or(JOBS);
         if !(1..=MAX_JOBS).contains(&jobs) {
             return Err(InvalidValue::at("jobs", format!("`{jobs}` is not between 1 and {MAX_JOBS}")));
@@ -384,6 +391,7 @@ impl Settings {
             docker: fragment.docker.program.unwrap_or_else(|| "docker".into()),
             compose: fragment.docker.compose,
             stop_timeout,
+            pull_timeout,
             docker_env: docker_env.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect(),
             resolve_user,
             path: fragment.path.unwrap_or_else(|| PATH.to_owned()),
@@ -489,6 +497,7 @@ mod tests {
             ("remote: {logs: all}\n", vec!["device.yaml:1:10: remote.logs: "]),
             ("docker: [a]\n", vec!["device.yaml:1:1: docker: ", "expected a mapping"]),
             ("docker: {stopTimeout: 1h}\n", vec!["docker.stopTimeout", "at most 10m"]),
+            ("docker: {pullTimeout: soon}\n", vec!["device.yaml:1:10: docker.pullTimeout: `soon`"]),
             ("helm: {kubeconfig: k}\n", vec!["context"]),
             ("helm: {kubeconfig: k, context: c, historyMax: 1}\n", vec!["historyMax", "less than 2"]),
             ("docker: {resolveUser: 0}\n", vec!["docker.resolveUser", "not root"]),
@@ -508,8 +517,7 @@ mod tests {
         ] {
             let problem = Settings::parse(text, &home).unwrap_err();
             // How long something takes, and which zones there are, no pattern tells.
-            let is_length =
-                ["poll: ", "timeouts", "stopTimeout", "maxTimeout", "zone: "].iter().any(|word| text.contains(word));
+            let is_length = ["poll: ", "timeouts", "Timeout: ", "zone: "].iter().any(|word| text.contains(word));
             assert!(!schema.is_valid(&json(text)) || is_length, "{text}");
             for word in words {
                 assert!(problem.contains(word), "{word} in {problem}");

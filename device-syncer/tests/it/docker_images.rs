@@ -2,11 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::Read;
 use std::path::PathBuf;
 use std::process::Command;
 
 use repo_model::Digest;
 use repo_testkit::engine;
+use repo_testkit::faults::fault_proxy::{Fault, FaultProxy};
 use serde_json::{Value, json};
 
 use crate::docker::{CHECK, Real, client, docker};
@@ -24,11 +26,19 @@ pub(crate) struct Image {
 
 impl Image {
     pub(crate) fn new(name: &str) -> Self {
+        Self::with_bytes(name, 64)
+    }
+
+    /// The same, with so many bytes in a layer of its own upon what all have.
+    fn with_bytes(name: &str, bytes: u64) -> Self {
         let unique = fs::read_to_string("/proc/sys/kernel/random/uuid").unwrap().trim().to_owned();
         let name = format!("{}/images/{name}-{unique}:1", registry());
         let mut image = Self { name, contents: Vec::new() };
         for content in ["one", "two"] {
             let container = docker(&["create", "margo-test/busybox:1"]);
+            let mut own = tempfile::NamedTempFile::new().unwrap();
+            std::io::copy(&mut fs::File::open("/dev/urandom").unwrap().take(bytes), own.as_file_mut()).unwrap();
+            docker(&["cp", "--quiet", own.path().to_str().unwrap(), &format!("{container}:/own")]);
             let label = format!("LABEL images={unique} content={content}");
             let id = docker(&["commit", "--change", &label, &container]);
             docker(&["rm", &container]);
@@ -290,4 +300,28 @@ fn docker_an_image_for_which_there_is_no_room_is_not_fetched() {
     real.hand.publish();
     real.once().good();
     assert_eq!(images(&real), [image.id(0)]);
+}
+
+#[test]
+fn docker_how_long_a_pull_may_take_is_the_sites_word() {
+    let (real, image) = (Real::enrolled(), Image::with_bytes("slow", 3 << 20));
+    let proxy = FaultProxy::start(registry().parse().unwrap());
+    let name = image.name.replace(&registry(), &proxy.address().to_string());
+    app(&real, "slow-image", &name);
+    real.hand.describe("greeter", |described| {
+        described["locks"]["hello"]["images"] = json!({name.as_str(): image.digest(0)});
+    });
+    real.hand.publish();
+    proxy.set(Fault::Throttle(500_000));
+    real.use_docker(&client(), ", pullTimeout: 2s");
+    real.once().ended(1);
+    assert_eq!(real.states("greeter"), ["hello pending artifact-unavailable"]);
+    let (pinned, message) =
+        (format!("{}@{}", name.strip_suffix(":1").unwrap(), image.digest(0)), real.message("greeter"));
+    let words = "it took longer than 2 s, which is `docker.pullTimeout` of device.yaml";
+    assert_eq!(message, format!("image `{pinned}` can't be fetched: {words}"));
+
+    real.use_docker(&client(), "");
+    real.once().good();
+    assert_eq!(images(&real), [image.id(0)], "what takes longer than that is pulled all the same");
 }

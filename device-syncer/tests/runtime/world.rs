@@ -75,6 +75,7 @@ impl World {
             registry: repo_artifacts::Settings::default(),
             sandbox: SandboxSettings { program: repo_testkit::program("device-syncer"), user: 60917 },
             stop_timeout: Duration::from_secs(2),
+            pull_timeout: Duration::from_secs(60),
         };
         let component = Component {
             deployment,

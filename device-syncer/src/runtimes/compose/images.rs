@@ -6,6 +6,7 @@
 //! `docker image prune`. What runs keeps its name until its input changes, because another name means another container.
 
 use std::ffi::OsString;
+use std::time::Duration;
 
 use repo_artifacts::ImageReference;
 use repo_http::Credential;
@@ -15,6 +16,7 @@ use super::engine::{Image, Pull, PullError};
 use super::project::Project;
 use super::{ComposeRuntime, Prepared};
 use crate::runtimes::client::{Call, QUERY};
+use crate::runtimes::command::CommandError;
 use crate::runtimes::{LockedImage, RuntimeError, Source};
 
 /// The registry in our names, which is nowhere (RFC 6761).
@@ -217,8 +219,23 @@ impl ComposeRuntime {
         if let Some(pulled) = self.pull_as_account(prepared, name, cancel) {
             return pulled;
         }
-        let args = ["pull", "--quiet", "--", name].map(OsString::from).into();
-        self.on_image(prepared, name, args, cancel)
+        let (args, limit) = (["pull", "--quiet", "--", name].map(OsString::from).into(), self.settings.pull_timeout);
+        match self.on_image(prepared, name, args, limit, cancel) {
+            Err(RuntimeError::RuntimeUnavailable { source: Some(CommandError::TimedOut { .. }), .. }) => {
+                Err(self.took_too_long(prepared, name))
+            }
+            pulled => pulled,
+        }
+    }
+
+    /// How long a pull takes depends on image and link, and on nothing that the application says of itself.
+    fn took_too_long(&self, prepared: &Prepared, name: &str) -> RuntimeError {
+        let seconds = self.settings.pull_timeout.as_secs();
+        unavailable(
+            prepared,
+            name,
+            format!("it took longer than {seconds} s, which is `docker.pullTimeout` of device.yaml"),
+        )
     }
 
     /// Pulls it in the name of the account that `device.yaml` has for its registry; `None` without one, or where the engine
@@ -235,10 +252,11 @@ impl ComposeRuntime {
             Ok(account) => account,
             Err(error) => return Some(Err(unavailable(prepared, name, error_chain(&error)))),
         };
-        let limit = prepared.component.timeout.max(QUERY);
+        let limit = self.settings.pull_timeout;
         let pulled = self.engine.pull(&Pull { image: &image, account: &account, limit, cancel })?;
         Some(pulled.map_err(|error| match error {
             PullError::Cancelled => RuntimeError::Cancelled,
+            PullError::TookTooLong => self.took_too_long(prepared, name),
             PullError::Failed(said) => self.docker.failure_said(&said, |reason| {
                 let account = format!("; its account is `registries.accounts.{}` of device.yaml", image.host());
                 let hint = if is_refused(&reason) { account.as_str() } else { "" };
@@ -265,7 +283,7 @@ impl ComposeRuntime {
         if self.engine.image(name)?.is_some_and(|found| found.id == id) {
             return Ok(());
         }
-        self.on_image(prepared, name, ["tag", id, name].map(OsString::from).into(), &|| false)
+        self.on_image(prepared, name, ["tag", id, name].map(OsString::from).into(), QUERY, &|| false)
     }
 
     fn on_image(
@@ -273,9 +291,9 @@ impl ComposeRuntime {
         prepared: &Prepared,
         name: &str,
         args: Vec<OsString>,
+        timeout: Duration,
         cancel: &dyn Fn() -> bool,
     ) -> Result<(), RuntimeError> {
-        let timeout = prepared.component.timeout.max(QUERY);
         let output = self.docker.run(Call { args, timeout, redactor: &prepared.redactor, parameters: &[], cancel })?;
         if output.status.success() {
             return Ok(());

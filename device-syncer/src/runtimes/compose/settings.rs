@@ -35,4 +35,6 @@ pub struct ComposeSettings {
     pub sandbox: SandboxSettings,
     /// How long what is removed, or replaced by an update, may take to stop; then it is killed.
     pub stop_timeout: Duration,
+    /// How long the engine may take to pull an image, from one place.
+    pub pull_timeout: Duration,
 }

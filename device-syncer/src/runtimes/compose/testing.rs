@@ -28,6 +28,7 @@ pub(super) fn settings(dir: &Path) -> ComposeSettings {
         registry: repo_artifacts::Settings::default(),
         sandbox: SandboxSettings { program: repo_testkit::program("device-syncer"), user: 60917 },
         stop_timeout: QUERY,
+        pull_timeout: QUERY,
     }
 }
 

@@ -7,7 +7,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE;
@@ -20,6 +20,9 @@ use super::api::{Api, encoded};
 
 /// How often it is asked whether the pull is to end.
 const TICK: Duration = Duration::from_millis(100);
+
+/// How much longer than the pull its request may take.
+const LATER: Duration = Duration::from_secs(10);
 
 /// How much of one line is read, in bytes: the longest that engines write is of some hundred.
 const LINE: u64 = 64 << 10;
@@ -40,6 +43,7 @@ pub(crate) struct Pull<'a> {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum PullError {
     Cancelled,
+    TookTooLong,
     /// In the engine's words, or why it can't be asked.
     Failed(String),
 }
@@ -55,10 +59,12 @@ impl Pull<'_> {
         let (api, path) = (Api::new(socket), self.path());
         let (header, limit) = (account_header(self.image.host(), self.account), self.limit);
         let (send, pulled) = channel();
+        let end = Instant::now() + limit;
         thread::scope(|scope| {
             scope.spawn(|| {
                 let headers = header.as_deref().map(|value| ("X-Registry-Auth", value));
-                let opened = api.post_as(&path, headers.as_slice(), limit);
+                // What ends it is said here, and not in the words of a request.
+                let opened = api.post_as(&path, headers.as_slice(), limit + LATER);
                 let _ = send.send(opened.and_then(finish));
             });
             loop {
@@ -67,6 +73,10 @@ impl Pull<'_> {
                     Err(RecvTimeoutError::Timeout) if (self.cancel)() => {
                         api.interrupt();
                         return Err(PullError::Cancelled);
+                    }
+                    Err(RecvTimeoutError::Timeout) if Instant::now() >= end => {
+                        api.interrupt();
+                        return Err(PullError::TookTooLong);
                     }
                     Err(RecvTimeoutError::Timeout) => {}
                     Err(RecvTimeoutError::Disconnected) => {
@@ -120,7 +130,6 @@ pub(super) fn account_header(host: &str, account: &Credential) -> Option<String>
 #[cfg(test)]
 mod tests {
     use std::io::Write;
-    use std::time::Instant;
 
     use repo_testkit::faults::listening::{Listening, kept};
 
@@ -145,9 +154,18 @@ mod tests {
     }
 
     fn pull(engine: &Listening, image: &str, cancel: &dyn Fn() -> bool) -> Result<(), PullError> {
+        pull_within(Duration::from_secs(30), engine, image, cancel)
+    }
+
+    fn pull_within(
+        limit: Duration,
+        engine: &Listening,
+        image: &str,
+        cancel: &dyn Fn() -> bool,
+    ) -> Result<(), PullError> {
         let account = Credential::Basic { user: "press-01".to_owned(), secret: "s3cr3t".to_owned() };
         let image = ImageReference::parse(image).unwrap();
-        Pull { image: &image, account: &account, limit: Duration::from_secs(30), cancel }.run(&engine.path())
+        Pull { image: &image, account: &account, limit, cancel }.run(&engine.path())
     }
 
     #[test]
@@ -192,5 +210,12 @@ mod tests {
         let soon = || began.elapsed() > Duration::from_millis(500);
         assert_eq!(pull(&engine, IMAGE, &soon), Err(PullError::Cancelled));
         assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
+    }
+
+    #[test]
+    fn a_pull_whose_time_is_over_says_so() {
+        let engine = engine("200 OK", b"{\"status\": \"Pulling\"}\n", true);
+        let limit = Duration::from_millis(500);
+        assert_eq!(pull_within(limit, &engine, IMAGE, &|| false), Err(PullError::TookTooLong));
     }
 }
