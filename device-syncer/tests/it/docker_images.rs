@@ -274,23 +274,30 @@ fn as_an_older_syncer_left_it(real: &Real, image: &Image) {
     text(Command::new(client()).args(args).output().expect("docker runs"));
 }
 
+/// Lets the tag mean this manifest, and has the device want it.
+fn put_locked(real: &Real, image: &Image, manifest: &Value) {
+    let manifest = serde_json::to_vec(manifest).unwrap();
+    image.put(&manifest);
+    real.hand.describe("greeter", |described| {
+        described["locks"]["hello"]["images"] = json!({image.name.as_str(): Digest::of(&manifest)});
+    });
+    real.hand.publish();
+}
+
 #[test]
 fn docker_an_image_for_which_there_is_no_room_is_not_fetched() {
     let (real, image) = (Real::enrolled(), Image::new("room"));
     app(&real, "room-image", &image.name);
     let mut huge: Value = serde_json::from_slice(&image.manifest(0)).unwrap();
-    huge["layers"][0]["size"] = (1_u64 << 50).into();
-    let huge = serde_json::to_vec(&huge).unwrap();
-    image.put(&huge);
-    real.hand.describe("greeter", |described| {
-        described["locks"]["hello"]["images"] = json!({image.name.as_str(): Digest::of(&huge)});
-    });
-    real.hand.publish();
+    huge["layers"][1]["size"] = (1_u64 << 50).into();
+    put_locked(&real, &image, &huge);
     real.once().ended(1);
     assert_eq!(real.states("greeter"), ["hello pending disk-full"]);
     let message = real.message("greeter");
     assert!(
-        message.contains("has 1073741824 MiB in its registry, so 3221225984 MiB have to be free in `/"),
+        message.contains(
+            "has 1073741825 MiB in its registry, 1073741824 MiB of it in layers that aren't here, so 3221225984 MiB have to be free in `/"
+        ),
         "{message}"
     );
     assert_eq!(images(&real), Vec::<String>::new());
@@ -298,6 +305,18 @@ fn docker_an_image_for_which_there_is_no_room_is_not_fetched() {
     image.mean(0);
     lock(&real, &image, 0);
     real.hand.publish();
+    real.once().good();
+    assert_eq!(images(&real), [image.id(0)]);
+}
+
+#[test]
+fn docker_layers_that_the_engine_has_need_no_room() {
+    let (real, image) = (Real::enrolled(), Image::new("layers"));
+    app(&real, "layers-image", &image.name);
+    let mut manifest: Value = serde_json::from_slice(&image.manifest(0)).unwrap();
+    // It is that of what all images here are made from.
+    manifest["layers"][0]["size"] = (1_u64 << 50).into();
+    put_locked(&real, &image, &manifest);
     real.once().good();
     assert_eq!(images(&real), [image.id(0)]);
 }

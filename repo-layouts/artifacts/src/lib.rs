@@ -21,7 +21,7 @@ pub use images::{ImageReference, Images, Variables};
 pub use mirrors::{Mirror, Mirrors};
 pub use pack::{PackError, pack};
 pub use reference::{InvalidReference, Reference};
-pub use registry::{PackagePart, PackageReference, PulledPackage, Registry};
+pub use registry::{ImageLayers, PackagePart, PackageReference, PulledPackage, Registry};
 pub use registry_settings::{RegistryError, Settings};
 pub use repo_model::envelope::Lock;
 

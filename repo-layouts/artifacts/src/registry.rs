@@ -1,6 +1,7 @@
 //! Talks to OCI registries: what a tag means, the bytes behind it, and how they get there.
 
 mod challenge;
+mod layers;
 mod manifest;
 mod package;
 mod session;
@@ -20,11 +21,15 @@ use repo_model::error_chain;
 
 use crate::chart::repository;
 use crate::{ChartReference, ImageReference, Mirrors, Reference, RegistryError, Settings, download};
+pub use layers::ImageLayers;
 pub use package::{PackagePart, PackageReference, PulledPackage};
 
 use manifest::{Descriptor, EMPTY, IMAGES, MANIFESTS, Manifest, OCI_IMAGE, Sized};
 use session::Session;
 use tokens::{Purpose, Tokens};
+
+/// How much of an image's configuration is read, in bytes: those of images with hundreds of layers have some ten thousand.
+const LARGEST_CONFIGURATION: usize = 4 << 20;
 
 /// A client for all registries; one per process is enough, and remembers their tokens while those last.
 #[derive(Debug)]
@@ -92,35 +97,46 @@ impl Registry {
         self.mirrors().authorities(image.reference()) != [image.reference().clone()]
     }
 
-    /// How many bytes the layers of an image have in its registry, compressed: of the digest in its name, or of what its tag
-    /// means now. Of an index the image for Linux on `architecture`, as Go calls it; `None` if it has none.
-    pub fn image_size(&self, image: &ImageReference, architecture: &str) -> Result<Option<u64>, RegistryError> {
+    /// The layers of an image in its registry: of the digest in its name, or of what its tag means now. Of an index the image
+    /// for Linux on `architecture`, as Go calls it; `None` if it has none.
+    pub fn image_layers(
+        &self,
+        image: &ImageReference,
+        architecture: &str,
+    ) -> Result<Option<ImageLayers>, RegistryError> {
         let reference = image.reference();
         let places = match image.digest() {
             Some(_) => self.mirrors().places(reference),
             None => self.mirrors().authorities(reference),
         };
-        self.first(reference, places, |place| self.size_at(place, image.digest(), architecture))
+        self.first(reference, places, |place| self.layers_at(place, image.digest(), architecture))
     }
 
-    fn size_at(
+    fn layers_at(
         &self,
         reference: &Reference,
         digest: Option<Digest>,
         architecture: &str,
-    ) -> Result<Option<u64>, RegistryError> {
+    ) -> Result<Option<ImageLayers>, RegistryError> {
         let session = self.session(reference, Purpose::Pull)?;
         let read = |wanted: &str| -> Result<Sized, RegistryError> {
             let body = session.manifest(wanted, IMAGES)?;
             serde_json::from_slice(&body).map_err(|error| invalid(reference, error.to_string()))
         };
-        let found = read(&digest.map_or_else(|| reference.tag().to_owned(), |digest| digest.to_string()))?;
-        if !found.is_index() {
-            return Ok(Some(found.size()));
+        let mut found = read(&digest.map_or_else(|| reference.tag().to_owned(), |digest| digest.to_string()))?;
+        if found.is_index() {
+            let Some(digest) = found.for_platform(architecture) else { return Ok(None) };
+            let digest: Digest = digest.parse().map_err(|_| invalid(reference, format!("`{digest}` is no digest")))?;
+            found = read(&digest.to_string())?;
         }
-        let Some(digest) = found.for_platform(architecture) else { return Ok(None) };
-        let digest: Digest = digest.parse().map_err(|_| invalid(reference, format!("`{digest}` is no digest")))?;
-        Ok(Some(read(&digest.to_string())?.size()))
+        let configuration = found.configuration().and_then(|digest| {
+            let read = session.blob(digest, LARGEST_CONFIGURATION);
+            let read = read.inspect_err(|error| {
+                tracing::debug!(image = %reference, error = error_chain(error), "its configuration can't be had");
+            });
+            serde_json::from_slice(&read.ok()?).ok()
+        });
+        Ok(Some(ImageLayers::new(found.sizes(), configuration)))
     }
 
     fn resolve_tag(&self, reference: &Reference) -> Result<Lock, RegistryError> {

@@ -9,8 +9,8 @@ use super::{ComposeRuntime, Prepared};
 use crate::decision::capabilities::architecture;
 use crate::runtimes::RuntimeError;
 
-/// How much room an image needs while the engine fetches it, in multiples of what its registry has of it: that, and what is
-/// in it, which is about twice as much.
+/// How much room an image needs while the engine fetches it, in multiples of what its registry has of the layers that aren't here: that,
+/// and what is in it, which is about twice as much.
 const GROWTH: u64 = 3;
 
 /// What stays free for what runs, in bytes.
@@ -52,8 +52,8 @@ impl ComposeRuntime {
         let nothing = || Reservation(&self.lasting.reserved, 0);
         let Ok(reference) = ImageReference::parse(image) else { return Ok(nothing()) };
         let Some((place, free)) = self.room() else { return Ok(nothing()) };
-        let size = match self.registry.image_size(&reference, architecture(std::env::consts::ARCH)) {
-            Ok(Some(size)) => size,
+        let layers = match self.registry.image_layers(&reference, architecture(std::env::consts::ARCH)) {
+            Ok(Some(layers)) => layers,
             Ok(None) => return Ok(nothing()),
             Err(error) => {
                 tracing::debug!(
@@ -64,18 +64,27 @@ impl ComposeRuntime {
                 return Ok(nothing());
             }
         };
-        let bytes = size.saturating_mul(GROWTH);
+        let here = self.engine.layers().unwrap_or_else(|error| {
+            let error = repo_model::error_chain(&error);
+            tracing::debug!(error, "which layers are here isn't known, so all of them count");
+            Vec::new()
+        });
+        let (size, missing) = (layers.size(), layers.missing(&here));
+        let bytes = missing.saturating_mul(GROWTH);
         let left = match self.lasting.reserved.reserve(bytes, free) {
             Ok(reservation) => return Ok(reservation),
             Err(left) => left,
         };
         let needed = bytes.saturating_add(STAYS_FREE);
         let (image, place) = (prepared.redactor.clean(image), place.display());
-        let [size, needed, left, others] = [size, needed, left, free - left].map(|bytes| bytes >> 20);
+        let is_partly_here = missing < size;
+        let [size, missing, needed, left, others] = [size, missing, needed, left, free - left].map(|bytes| bytes >> 20);
+        let of_it =
+            if is_partly_here { format!(", {missing} MiB of it in layers that aren't here") } else { String::new() };
         let others =
             if others > 0 { format!(" beside {others} MiB for what else is fetched now") } else { String::new() };
         let reason = format!(
-            "image `{image}` has {size} MiB in its registry, so {needed} MiB have to be free in `{place}`, and {left} MiB are{others}"
+            "image `{image}` has {size} MiB in its registry{of_it}, so {needed} MiB have to be free in `{place}`, and {left} MiB are{others}"
         );
         Err(RuntimeError::DiskFull { reason })
     }

@@ -53,6 +53,7 @@ pub(super) struct Descriptor {
 /// An image's manifest, or an index of several, as far as its size is told there.
 #[derive(Debug, Deserialize)]
 pub(super) struct Sized {
+    config: Option<Descriptor>,
     #[serde(default)]
     layers: Vec<Descriptor>,
     #[serde(default)]
@@ -73,10 +74,14 @@ struct Platform {
 }
 
 impl Sized {
-    /// What its layers have together, in bytes; a size below 0 counts as none.
-    pub(super) fn size(&self) -> u64 {
-        let sizes = self.layers.iter().map(|layer| u64::try_from(layer.size).unwrap_or_default());
-        sizes.fold(0, u64::saturating_add)
+    /// What each of its layers has, in bytes; a size below 0 counts as none.
+    pub(super) fn sizes(&self) -> Vec<u64> {
+        self.layers.iter().map(|layer| u64::try_from(layer.size).unwrap_or_default()).collect()
+    }
+
+    /// The digest of its configuration, where it names one.
+    pub(super) fn configuration(&self) -> Option<Digest> {
+        self.config.as_ref()?.digest.parse().ok()
     }
 
     /// The digest of the manifest for Linux on an architecture; `None` in an image's own manifest.

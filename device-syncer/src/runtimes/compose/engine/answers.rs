@@ -100,6 +100,26 @@ pub(crate) struct Image {
     repo_digests: Option<Vec<String>>,
 }
 
+/// The layers of an image that the engine has.
+#[derive(Debug, Deserialize)]
+pub(super) struct Layered {
+    #[serde(rename = "RootFS")]
+    root_fs: RootFs,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct RootFs {
+    layers: Option<Vec<String>>,
+}
+
+impl Layered {
+    /// The digest of what is in each, the lowest first.
+    pub(super) fn layers(self) -> Vec<String> {
+        self.root_fs.layers.unwrap_or_default()
+    }
+}
+
 impl Listed {
     pub(crate) fn labels(&self) -> &Labels {
         self.labels.as_ref().unwrap_or(&NONE)

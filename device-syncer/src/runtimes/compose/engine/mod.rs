@@ -25,13 +25,17 @@ use super::docker::DOCKER;
 use super::settings::ComposeSettings;
 use crate::runtimes::RuntimeError;
 use crate::runtimes::client::{Client, QUERY};
+use answers::Layered;
 use api::{Api, encoded, filters};
 use pull::account_header;
 
 /// How many containers are inspected, or ended, with one call of `docker`.
 pub(super) const BATCH: usize = 50;
 
-/// Limit of inspecting one container.
+/// How many images are inspected for their layers; a device has some ten.
+const IMAGES: usize = 200;
+
+/// Limit of inspecting one container or image.
 const ONE: Duration = Duration::from_secs(10);
 
 /// How long one is listened to that tells nothing: an engine that is gone without a word isn't waited for any longer.
@@ -81,6 +85,13 @@ struct Info {
 #[serde(rename_all = "PascalCase")]
 struct Mounted {
     mounts: Option<Vec<Mount>>,
+}
+
+/// An image in a list.
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct HasId {
+    id: String,
 }
 
 #[derive(Deserialize)]
@@ -164,6 +175,18 @@ impl Engine {
     pub(super) fn image(&self, name: &str) -> Result<Option<Image>, RuntimeError> {
         let Some(api) = &self.api else { return program::image(&self.docker, name) };
         api.get(&format!("/images/{}/json", encoded(name)), PATH, QUERY).map_err(unavailable)
+    }
+
+    /// The layers of the images that it has, as digests of what is in them, the lowest first of each; of [`IMAGES`] at most, and
+    /// of none where this isn't asked over its API.
+    pub(super) fn layers(&self) -> Result<Vec<Vec<String>>, RuntimeError> {
+        let Some(api) = &self.api else { return Ok(Vec::new()) };
+        let images: Vec<HasId> = all(api, "/images/json", LABEL)?;
+        let layers = images.iter().take(IMAGES).map(|image| {
+            let found = api.get::<Layered>(&format!("/images/{}/json", encoded(&image.id)), LABEL, ONE);
+            found.map(|found| found.map(Layered::layers)).map_err(unavailable)
+        });
+        layers.filter_map(Result::transpose).collect()
     }
 
     /// Pulls an image in the name of an account; `None` where this isn't asked over its API: only docker's own accounts count
