@@ -158,6 +158,13 @@ pub struct DeploymentRow {
     pub age: Option<i64>,
 }
 
+impl DeploymentRow {
+    /// Whether the publisher knows it, or knew it not long ago: a device may report any.
+    pub fn is_known(&self) -> bool {
+        self.deployment != self.deployment_id.to_string()
+    }
+}
+
 /// How a deployment stands with the restarts that the fleet asks for, by their numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Restarts {

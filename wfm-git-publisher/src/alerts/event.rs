@@ -6,28 +6,29 @@ use serde_json::{Value, json};
 
 use super::told::{Event, id};
 
-/// So many devices of an event about many are named; `count` says how many there are.
+/// So many subjects of an event about many are named; `count` says how many there are.
 const NAMED: usize = 1000;
 
 /// The event as a CloudEvent (1.0, in its JSON format); `time` is that of this look.
 pub(super) fn cloud_event(event: &Event, fleet: FleetId, time: Timestamp) -> Value {
+    let (place, subjects) = (event.place(), event.subjects());
     let subject = match &event.alerts[..] {
         [(_, one)] => one.alert.subject.clone(),
-        _ => "devices".to_owned(),
+        _ => place.clone().unwrap_or_else(|| "devices".to_owned()),
     };
     let mut data = match &event.alerts[..] {
         [(_, one)] => json!({ "message": one.alert.message, "since": one.since, "device": one.alert.device,
             "deployment": one.alert.deployment, "rollout": one.alert.rollout }),
         many => {
-            let named = many.iter().take(NAMED).map(|(_, one)| &one.alert.subject);
             let since = many.iter().map(|(_, one)| one.since).min();
-            let message = format!("{} {} at once", many.len(), event.kind);
-            json!({ "message": message, "since": since, "subjects": named.collect::<Vec<_>>() })
+            let message = format!("{} {} at once", subjects.len(), event.kind);
+            let device = many.first().and_then(|(_, one)| one.alert.device.as_ref()).filter(|_| place.is_some());
+            json!({ "message": message, "since": since, "device": device, "subjects": &subjects[..subjects.len().min(NAMED)] })
         }
     };
     data["alert"] = json!(event.kind);
     data["status"] = json!(event.status);
-    data["count"] = json!(event.alerts.len());
+    data["count"] = json!(subjects.len());
     of(&event.id(), &format!("wfm.alert.{}", event.status), &subject, (fleet, time), data)
 }
 

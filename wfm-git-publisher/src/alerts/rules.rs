@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
-use repo_model::DeviceId;
-use repo_model::report::ConditionType;
+use repo_model::report::{Condition, ConditionType, Reason};
+use repo_model::{DeviceId, ErrorCode};
 use serde::{Deserialize, Serialize};
 use wfm_git_host::accounts::{Account, Role};
 
@@ -16,6 +16,9 @@ use crate::status::{DeviceStatus, Health, Membership};
 
 /// What stands before the code in the subject of what can't be published.
 const BLOCKED: &str = "/not-publishable/";
+
+/// What stands in the subject of a security event in the place of a reason that the contract hasn't.
+const OTHER: &str = "other";
 
 /// How long before it the end of a key or a certificate fires.
 const SOON: SignedDuration = SignedDuration::from_hours(30 * 24);
@@ -48,6 +51,11 @@ impl Alert {
     /// What makes it the same one.
     pub fn key(&self) -> String {
         format!("{} {}", self.alert, self.subject)
+    }
+
+    /// The device that it is about, as a path; what it is about itself, where that is no device.
+    pub(super) fn place(&self) -> String {
+        self.device.as_ref().map_or_else(|| self.subject.clone(), |device| format!("devices/{device}"))
     }
 
     /// The same as it is called now: in older versions the subject of what can't be published hadn't its code, with which the message
@@ -143,7 +151,7 @@ impl Looked<'_> {
 
 fn of_device(status: &DeviceStatus, now: Timestamp) -> Vec<Alert> {
     let device = &status.device;
-    let mut all = Vec::new();
+    let (mut all, mut unknown) = (Vec::new(), Vec::new());
     for condition in &status.conditions {
         let text = format!("{}: {}", condition.reason, condition.message);
         match ConditionType::parse(&condition.kind) {
@@ -157,10 +165,14 @@ fn of_device(status: &DeviceStatus, now: Timestamp) -> Vec<Alert> {
                 | ConditionType::SiteRefused
                 | ConditionType::PolicyViolated
                 | ConditionType::CloneDamaged,
-            ) => all.push(security(device, &condition.reason, &text)),
+            ) => match is_known(condition) {
+                true => all.push(security(device, &condition.reason, &text)),
+                false => unknown.push(text),
+            },
             _ => {}
         }
     }
+    all.extend(and_more(&unknown).map(|text| security(device, OTHER, &text)));
     all.extend(status.doubts.iter().map(|doubt| security(device, &doubt.code, &doubt.message)));
     if status.words.contains(&Health::Offline) {
         let heard = now.saturating_sub(SignedDuration::from_secs(status.heard_age.unwrap_or_default()));
@@ -169,6 +181,7 @@ fn of_device(status: &DeviceStatus, now: Timestamp) -> Vec<Alert> {
     }
     let publishable = status.blocked.iter().filter(|one| one.code.is_error());
     all.extend(publishable.map(|one| of_blocked(&format!("devices/{device}"), one)));
+    let mut unknown = BTreeMap::<_, Vec<_>>::new();
     for row in &status.deployments {
         let kind = match row.own_health {
             Health::Failed => AlertKind::DeploymentFailed,
@@ -177,9 +190,30 @@ fn of_device(status: &DeviceStatus, now: Timestamp) -> Vec<Alert> {
             _ => continue,
         };
         let how = row.reason.as_deref().or(row.actual.as_deref()).unwrap_or_default();
-        all.push(Alert::of_deployment(kind, device, &row.deployment, how));
+        match row.is_known() {
+            true => all.push(Alert::of_deployment(kind, device, &row.deployment, how)),
+            false => unknown.entry(kind).or_default().push(format!("{}: {how}", row.deployment)),
+        }
     }
+    let unknown = unknown.iter().filter_map(|(kind, texts)| {
+        let subject = format!("devices/{device}/deployments");
+        Some(Alert { subject, ..Alert::of_device(*kind, device, &and_more(texts)?) })
+    });
+    all.extend(unknown);
     all
+}
+
+/// Whether the contract has this reason. Whatever else a device writes there makes one alert, or it would make as many as it likes.
+fn is_known(condition: &Condition) -> bool {
+    let mut of_its_own = Reason::TABLE.iter().filter(|(kind, _)| kind.as_str() == condition.kind);
+    of_its_own.any(|(_, reason)| reason.as_str() == condition.reason)
+        || ErrorCode::TABLE.iter().any(|(code, _)| code.pascal_case() == condition.reason)
+}
+
+/// The first of these, and how many more there are; `None` if there is none.
+fn and_more(texts: &[String]) -> Option<String> {
+    let (first, more) = texts.split_first()?;
+    Some(if more.is_empty() { first.clone() } else { format!("{first} (and {} more)", more.len()) })
 }
 
 /// The code is a part of the subject: a second event doesn't hide behind the first.
@@ -301,6 +335,43 @@ mod tests {
             let is_harmless = |text: &str| !text.chars().any(|c| c.is_control() || c == '\u{202e}');
             assert!(is_harmless(&alert.message) && is_harmless(&alert.subject), "{alert:?}");
         }
+    }
+
+    #[test]
+    fn a_device_makes_no_more_alerts_than_the_contract_has_reasons_and_the_fleet_deployments() {
+        let condition = |kind: &str, reason: &str| Condition {
+            kind: kind.to_owned(),
+            reason: reason.to_owned(),
+            message: "it is so".to_owned(),
+        };
+        let made_up = |n: u32| condition("SecurityEvent", &format!("Made{n}"));
+        let real = ["HistoryContinued", "HistoryForked"].map(|reason| condition("SecurityEvent", reason));
+        let row = |n: u128| DeploymentRow {
+            deployment: uuid::Uuid::from_u128(n).to_string(),
+            deployment_id: uuid::Uuid::from_u128(n).to_string().parse().expect("a UUID"),
+            ..failed("apply-failed")
+        };
+        let lies = DeviceStatus {
+            conditions: (0..1000)
+                .map(made_up)
+                .chain(real)
+                .chain([condition("SiteRefused", "HistoryAccepted")])
+                .collect(),
+            deployments: (0..1000).map(row).chain([failed("apply-failed")]).collect(),
+            ..status(&[Health::Ready])
+        };
+        let all = firing(&[lies]);
+        let told: Vec<_> = all.iter().map(|(key, alert)| format!("{key}: {}", alert.message)).collect();
+        assert_eq!(
+            told,
+            [
+                "deployment-failed devices/press-01/deployments: 00000000-0000-0000-0000-000000000000: apply-failed (and 999 more)",
+                "deployment-failed devices/press-01/deployments/hello: apply-failed",
+                "security-event devices/press-01/security/HistoryContinued: HistoryContinued: it is so",
+                "security-event devices/press-01/security/HistoryForked: HistoryForked: it is so",
+                "security-event devices/press-01/security/other: Made0: it is so (and 1000 more)",
+            ]
+        );
     }
 
     #[test]
