@@ -212,7 +212,8 @@ pub fn read(
 ) -> Vec<DeviceStatus> {
     let (known, findings) = (lines::text(&home.status_index()), Findings::read(home));
     let index = Index::open(home, rosters, &known, threads, now);
-    let ids: BTreeSet<_> = fleet.devices.keys().chain(ledger.devices()).filter(|id| asked(id)).collect();
+    let ids = fleet.devices.keys().chain(&fleet.broken.devices).chain(ledger.devices());
+    let ids: BTreeSet<_> = ids.filter(|id| asked(id)).collect();
     let policy = match &fleet.settings.rollout {
         Some(RolloutRule::Waves(policy)) => policy.clone(),
         _ => RolloutPolicy::default(),

@@ -55,7 +55,7 @@ pub(super) fn run(place: &Place, args: &ShowArgs) -> Result<u8, Failure> {
     let view = view(&home, device, status)?;
     let account = account(&home, &args.id);
     let shown = Shown { fleet: &seen.fleet, device, status, view, account, now };
-    let text = shown.text() + &blocked_table(Findings::read(&home).of_all().chain(&status.blocked));
+    let text = shown.text() + &blocked_table(Findings::read(&home).of_each().chain(&status.blocked));
     args.at.output.print(&text, || shown.json());
     Ok(0)
 }

@@ -404,7 +404,7 @@ impl Watched {
             Output::Text => {
                 super::print(&news(&summary, &changed, &left));
                 match is_mended {
-                    true => super::print("what kept all devices from being published is over\n"),
+                    true => super::print("what could not be published, and is about no single device, is over\n"),
                     false if is_other => {
                         super::print(&(enrolling(below.pending) + &waits(&below.rollouts)));
                         super::print(&blocked_table(below.blocked.iter()));
@@ -459,12 +459,13 @@ pub(super) fn blocked_table<'a>(blocked: impl Iterator<Item = &'a Blocked>) -> S
 fn blocked_row(group: &[&Blocked]) -> Option<[String; 5]> {
     let one = group.first()?;
     let devices: Vec<_> = group.iter().filter_map(|one| one.device.as_ref()).collect();
+    let dash = || "-".to_owned();
     let which = match devices.as_slice() {
+        [] if one.deployment.is_some() => dash(),
         [] => "(all)".to_owned(),
         [device] => device.to_string(),
         devices => format!("{}: {}", counted(devices.len()), named(devices)),
     };
-    let dash = || "-".to_owned();
     let why = one.hint.as_ref().map_or_else(|| one.message.clone(), |hint| format!("{}; {hint}", one.message));
     Some([
         which,

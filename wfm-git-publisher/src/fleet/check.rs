@@ -20,7 +20,7 @@ use super::place::Place;
 use super::schema::{self, Breach};
 use super::selector::Selector;
 use super::values::{Given, Setting, Values};
-use super::{Broken, Deployment, Device, Group, Settings, cycles, doubts};
+use super::{Broken, Deployment, Device, Group, Settings, Subject, cycles, doubts};
 use crate::parallel;
 
 type Applications = BTreeMap<(ApplicationId, String), Arc<Application>>;
@@ -94,7 +94,10 @@ impl Parts {
     fn add_device(&mut self, file: &SourceFile, problems: &mut Problems) {
         match decode(file, problems, |reader| Device::read(&file.path, reader)) {
             Decoded::Good((device, place)) => self.devices.push((Arc::new(device), place)),
-            Decoded::Broken(id) => _ = self.broken.devices.insert(id),
+            Decoded::Broken(id) => {
+                self.broken.files.insert(file.path.clone(), Subject::Device(DeviceId::clone(&id)));
+                self.broken.devices.insert(id);
+            }
             Decoded::Unidentified => _ = self.broken.unidentified.insert(file.path.clone()),
         }
     }
@@ -102,7 +105,10 @@ impl Parts {
     fn add_deployment(&mut self, file: &SourceFile, problems: &mut Problems) {
         match decode(file, problems, Written::read) {
             Decoded::Good(written) => self.deployments.push(written),
-            Decoded::Broken(id) => _ = self.broken.deployments.insert(id),
+            Decoded::Broken(id) => {
+                self.broken.files.insert(file.path.clone(), Subject::Deployment(DeploymentName::clone(&id)));
+                self.broken.deployments.insert(id);
+            }
             Decoded::Unidentified => _ = self.broken.unidentified.insert(file.path.clone()),
         }
     }
@@ -110,6 +116,10 @@ impl Parts {
     /// Looks up the applications, devices and deployments that files name, and tells of those that are nowhere.
     pub(super) fn join(self, settings: Option<&Settings>, problems: &mut Problems) -> Joined {
         let mut broken = self.broken;
+        let devices = self.devices.iter().map(|(device, _)| (device.file.clone(), Subject::Device(device.id.clone())));
+        let deployments = self.deployments.iter();
+        let deployments = deployments.map(|one| (one.place.file.clone(), Subject::Deployment(one.id.clone())));
+        let files: Vec<_> = devices.chain(deployments).collect();
         // Two packages with one id and version can't both have the path that both must have.
         let applications = self.applications.into_iter().map(|one| (one.key(), Arc::new(one))).collect();
         let devices = join_devices(self.devices, &mut broken, problems);
@@ -120,6 +130,10 @@ impl Parts {
         let check = Names { applications: &applications, devices: &devices, settings };
         let deployments = join_deployments(self.deployments, &check, &mut broken, problems);
         problems.extend(doubts::find(settings, &devices, &broken, &deployments));
+        broken.files.extend(files.into_iter().filter(|(_, subject)| match subject {
+            Subject::Device(id) => broken.devices.contains(id),
+            Subject::Deployment(name) => broken.deployments.contains(name),
+        }));
         (devices, deployments, broken)
     }
 }

@@ -123,6 +123,15 @@ pub struct Broken {
     pub deployments: BTreeSet<DeploymentName>,
     /// Files that don't even tell what they are about; with any of them nothing is removed from any device.
     pub unidentified: BTreeSet<String>,
+    /// What the files are about in which these devices and deployments are written.
+    pub files: BTreeMap<String, Subject>,
+}
+
+/// What a file of the fleet is about, where it is about one device or deployment.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Subject {
+    Device(DeviceId),
+    Deployment(DeploymentName),
 }
 
 impl Fleet {
@@ -170,6 +179,7 @@ impl Broken {
         self.devices.extend(other.devices);
         self.deployments.extend(other.deployments);
         self.unidentified.extend(other.unidentified);
+        self.files.extend(other.files);
     }
 
     /// Whether this deployment must stay on the devices that have it, although it isn't rendered for them.

@@ -1,11 +1,14 @@
 //! What can't be published, and why: the words for it, and what a plan shows of it.
 
+use std::collections::BTreeMap;
+
 use jiff::Timestamp;
+use repo_model::problem::{Problem, Problems};
 use repo_model::{DeploymentName, DeviceId, ErrorCode};
 use serde::{Deserialize, Serialize};
 
 use super::{DevicePlan, Guarded};
-use crate::fleet::Broken;
+use crate::fleet::{Broken, Subject};
 use crate::render::Artifact;
 use crate::words::words;
 
@@ -16,9 +19,9 @@ const MAX_MESSAGE: usize = 1000;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Blocked {
-    /// The device; absent where nothing can be published for any.
+    /// The device; absent where it is about no single one: nothing can be published for any, or something is wrong in the fleet's files.
     pub device: Option<DeviceId>,
-    /// The deployment; absent where it is everything that is new for the device.
+    /// The deployment; absent where it is everything that is new for the device, or about no single deployment.
     pub deployment: Option<DeploymentName>,
     pub code: Code,
     /// When a pass met it first; absent if none did yet.
@@ -117,6 +120,25 @@ impl Blocked {
             Guarded::Replaced { new: name, .. } | Guarded::NotKept(name) => blocked.on(device).about(name),
             _ => blocked.on(device),
         }
+    }
+
+    /// What is wrong in the fleet's files, once for each device and deployment that is written in one of them, and once for all others.
+    pub fn of_files(broken: &Broken, problems: &Problems) -> Vec<Self> {
+        let mut found: BTreeMap<Option<&Subject>, (&Problem, usize)> = BTreeMap::new();
+        for problem in problems.errors() {
+            found.entry(broken.files.get(&problem.file)).or_insert((problem, 0)).1 += 1;
+        }
+        let blocked = found.into_iter().map(|(subject, (problem, count))| {
+            let more = if count > 1 { format!(" (and {} more, see `validate`)", count - 1) } else { String::new() };
+            let hint = problem.hint.clone().or_else(|| Some("see `validate`".to_owned()));
+            let blocked = Self { hint, ..Self::new(Code::FleetInvalid, format!("{problem}{more}")) };
+            match subject {
+                Some(Subject::Device(device)) => blocked.on(device),
+                Some(Subject::Deployment(name)) => blocked.about(name),
+                None => blocked,
+            }
+        });
+        blocked.collect()
     }
 
     /// A device's file can't be used.

@@ -4,7 +4,7 @@
 //! Kept in the home, because `status`, `plan`, `why-not` and `/metrics` are other processes. Written under the home's
 //! lock, and only where something changed. Losing it costs the moments since when: a pass finds the rest again.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
 use std::fs;
 
@@ -139,6 +139,18 @@ impl Findings {
         deployment: &DeploymentName,
         artifact: &Artifact,
     ) -> Option<Blocked> {
+    /// The same, with why the newest fleet can't be used, which no pass may have met yet.
+    pub fn of_all_with(&self, unusable: Option<Blocked>) -> Vec<Blocked> {
+        let is_told = |one: &&Blocked| unusable.as_ref().is_none_or(|why| key(why) != key(one));
+        let known: Vec<_> = self.of_all().filter(is_told).cloned().collect();
+        unusable.map(|why| self.since(why)).into_iter().chain(known).collect()
+    }
+
+    /// What is so of every device: not what is wrong with a deployment that none has.
+    pub fn of_each(&self) -> impl Iterator<Item = &Blocked> {
+        self.of_all().filter(|one| one.deployment.is_none())
+    }
+
         let name = Some(artifact.to_string());
         let mut known = self.of(device).iter();
         known.find(|one| one.deployment.as_ref() == Some(deployment) && one.artifact == name).cloned()
@@ -187,6 +199,13 @@ impl Findings {
             (one.rollout, &one.why, &one.devices) == (known.rollout, &known.why, &known.devices)
         };
         let known = |one: &Waiting| self.waiting.iter().find(|known| same(one, known)).unwrap_or(one).clone();
+        // What a device keeps because of it says so there; of what no device has yet nobody else would tell.
+        let kept = all.values().filter(|one| one.code == Code::FleetInvalid);
+        let kept: BTreeSet<_> = kept.filter_map(|one| one.deployment.clone()).collect();
+        for one in outcome.invalid.iter().filter(|one| one.deployment.as_ref().is_none_or(|name| !kept.contains(name)))
+        {
+            all.entry(key(one)).or_insert_with(|| self.met(one.clone(), now));
+        }
         let waiting = rollouts.map(known).collect();
         self.waiting = waiting;
     }

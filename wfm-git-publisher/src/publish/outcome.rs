@@ -53,6 +53,8 @@ pub struct Outcome {
     pub unresolved: Vec<ResolveError>,
     /// What of each device's deployments can't be published, also where everything else was.
     pub blocked: BTreeMap<DeviceId, Vec<Blocked>>,
+    /// What is wrong in files of the fleet, whether or not any device has anything of it.
+    pub(super) invalid: Vec<Blocked>,
     /// What was done for each device, or why not.
     pub devices: BTreeMap<DeviceId, Result<Done, DeviceError>>,
     /// What became of each device at the other host, where there is one.
@@ -140,6 +142,7 @@ impl Outcome {
             commit,
             problems,
             unidentified,
+            invalid: Vec::new(),
             unresolved: Vec::new(),
             blocked: BTreeMap::new(),
             devices: BTreeMap::new(),

@@ -29,6 +29,7 @@ use super::up_to_date::UpToDateIndex;
 use crate::coverage::Written;
 use crate::fleet::Fleet;
 use crate::mirror::{Each, Mirror, Provisioned, Provisioning, RemoteRefs};
+use crate::plan::Blocked;
 use crate::repos::{Control, Covered, FleetRepo, Home, HomeLock, Rosters, key_text, keys_at};
 
 /// How long a second publisher waits for the first one.
@@ -141,8 +142,9 @@ impl Publisher {
         };
         let before = self.before(source, &fleet, commit, options.threads);
         let cause = Cause { origin, sole_after, agreed, before };
+        let invalid = Blocked::of_files(&fleet.broken, &problems);
         let unidentified = fleet.broken.unidentified.iter().cloned().collect();
-        let mut outcome = Outcome::of(commit, problems, unidentified);
+        let mut outcome = Outcome { invalid, ..Outcome::of(commit, problems, unidentified) };
         let rebuilt = self.rebuilt.take().map(|text| Problem::error("control.git", text).warning());
         outcome.problems.extend(rebuilt);
         // A token that was ended ends also where nothing can be published.

@@ -437,7 +437,7 @@ impl Ground<'_> {
             _ => {
                 (device.state, device.why) = match blocked {
                     Some(one) => (TraceState::NotPublishable, Some(one.message.clone())),
-                    None => (TraceState::Pending, self.findings.of_all().next().map(|one| one.message.clone())),
+                    None => (TraceState::Pending, self.findings.of_each().next().map(|one| one.message.clone())),
                 };
                 true
             }

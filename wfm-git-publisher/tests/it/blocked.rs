@@ -105,6 +105,69 @@ fn what_is_wrong_in_the_fleet_or_keeps_everything_from_being_published_is_in_sta
 }
 
 #[test]
+fn a_new_deployment_and_a_new_device_with_a_mistake_are_told_until_it_is_mended() {
+    let lab = Lab::with(&["press-01", "packer-01"]);
+    lab.publish_all();
+    lab.write("deployments/lost.yaml", SECOND.replace("id: second", "id: lost").replace("greeting", "greting"));
+    lab.write("devices/mill-09.yaml", "id: mill-09\nlabels: {line: 1}\n");
+    lab.commit();
+    lab.run(&["publish"]).failed(1);
+    let of_fleet = || json(&lab.run(&["status", "--output", "json"]))["blocked"].clone();
+    let firing = || {
+        let listed = json(&lab.run(&["alert", "list", "--output", "json"]));
+        let alerts = listed["alerts"].as_array().unwrap().iter();
+        alerts.map(|one| one["subject"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    let found = of_fleet();
+    assert_eq!((found.as_array().unwrap().len(), &found[0]["deployment"]), (1, &"lost".into()), "{found}");
+    assert_eq!((&found[0]["device"], &found[0]["code"]), (&Value::Null, &"fleet-invalid".into()));
+    assert!(found[0]["message"].as_str().unwrap().starts_with("deployments/lost.yaml:4:23: "), "{found}");
+    assert!(found[0]["since"].is_string(), "{found}");
+    assert_eq!(blocked(&lab, "mill-09")[0]["code"], "fleet-invalid");
+    let status = lab.run(&["status"]).good();
+    let row = status.lines().find(|line| line.contains("deployments/lost.yaml:4:23")).expect(&status);
+    assert!(row.starts_with("- ") && row.contains(" lost ") && row.contains(" fleet-invalid "), "{row}");
+    assert!(!lab.run(&["device", "show", "press-01"]).good().contains("lost"), "it is none of that device's business");
+    let [deployment, device] =
+        ["fleet/deployments/lost/not-publishable/fleet-invalid", "devices/mill-09/not-publishable/fleet-invalid"];
+    assert_eq!(firing(), [device, deployment]);
+    // A publish of one device looks at the files, too.
+    lab.run(&["publish", "press-01"]).failed(1);
+    assert_eq!((of_fleet(), firing()), (found, vec![device.to_owned(), deployment.to_owned()]));
+
+    let site = Site::on(lab, "");
+    let auditor = site.login("audit", Role::Auditor, None);
+    let text = site.get("/metrics", Some(&auditor)).text();
+    assert!(text.contains("\nwfm_blocked{code=\"fleet-invalid\"} 2\n"), "{text}");
+
+    let lab = &site.lab;
+    lab.edit("deployments/lost.yaml", "greting", "greeting");
+    lab.write("devices/mill-09.yaml", "id: mill-09\nlabels: {line: \"1\"}\n");
+    lab.commit();
+    lab.publish_all();
+    let status = json(&lab.run(&["status", "--output", "json"]));
+    assert_eq!(status["blocked"], Value::Array(vec![]));
+    let listed = json(&lab.run(&["alert", "list", "--output", "json"]));
+    assert_eq!(listed["alerts"], Value::Array(vec![]));
+}
+
+#[test]
+fn what_a_device_keeps_of_a_deployment_with_a_mistake_is_told_once() {
+    let lab = Lab::with(&["press-01"]);
+    lab.publish_all();
+    lab.edit("deployments/hello.yaml", "version: 1.0.0", "version: 9.9.9");
+    lab.write("devices/mill.yml", "id: mill-01\n");
+    lab.commit();
+    lab.run(&["publish"]).failed(1);
+    let found = blocked(&lab, "press-01");
+    assert_eq!((found.len(), &found[0]["deployment"]), (1, &"hello".into()), "{found:?}");
+    let status = json(&lab.run(&["status", "--output", "json"]));
+    let all = status["blocked"].as_array().unwrap();
+    assert_eq!((all.len(), &all[0]["deployment"]), (1, &Value::Null), "{all:?}");
+    assert!(all[0]["message"].as_str().unwrap().starts_with("devices/mill.yml: is not read"), "{all:?}");
+}
+
+#[test]
 fn what_many_devices_lack_for_one_reason_is_one_line_for_people() {
     let devices: Vec<_> = (1..=12).map(|number| format!("line-{number:02}")).collect();
     let lab = Lab::with(&devices.iter().map(String::as_str).collect::<Vec<_>>());
