@@ -67,6 +67,9 @@ pub struct DeviceStatus {
     /// Every word that is so of it as a whole; `health` is the worst of these and of its deployments'.
     #[serde(skip)]
     pub words: BTreeSet<Health>,
+    /// When something was published for it first, if it never said anything since, and that is longer than it may say nothing.
+    #[serde(skip)]
+    pub never_heard_since: Option<Timestamp>,
     /// How it stands with the fleet.
     pub membership: Membership,
     /// The serial that it shall have.

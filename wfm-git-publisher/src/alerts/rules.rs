@@ -179,6 +179,10 @@ fn of_device(status: &DeviceStatus, now: Timestamp) -> Vec<Alert> {
         let text = heard.map_or_else(|_| String::new(), |heard| format!("nothing was heard of it since {heard:.0}"));
         all.push(Alert::of_device(AlertKind::DeviceOffline, device, &text));
     }
+    if let Some(first) = status.never_heard_since {
+        let text = format!("it never said anything since something was published for it first, at {first:.0}");
+        all.push(Alert::of_device(AlertKind::DeviceOffline, device, &text));
+    }
     let publishable = status.blocked.iter().filter(|one| one.code.is_error());
     all.extend(publishable.map(|one| of_blocked(&format!("devices/{device}"), one)));
     let mut unknown = BTreeMap::<_, Vec<_>>::new();
@@ -250,6 +254,7 @@ mod tests {
             device: "press-01".parse().expect("an id"),
             health: Health::Ready,
             words: words.iter().copied().collect::<BTreeSet<_>>(),
+            never_heard_since: None,
             membership: Membership::Enrolled,
             desired_serial: Some(1),
             adopted_serial: Some(1),

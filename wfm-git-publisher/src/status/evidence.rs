@@ -32,6 +32,8 @@ pub(super) struct Evidence {
     /// Some of them are over after some time, so what is in doubt is read each time.
     #[serde(skip)]
     doubts: Vec<Doubt>,
+    /// When something was published for it first, in Unix seconds; only of one that never said anything that is believed.
+    first_published: Option<i64>,
     /// Whether its `status`, and its heartbeat, are believed.
     has_status: bool,
     has_heartbeat: bool,
@@ -85,7 +87,10 @@ impl Evidence {
             let (approvals, rejected) = repo.site_list(&seen).map(|list| (list.approvals, list.rejected)).unzip();
             SiteStatus { seen, approvals, rejected }
         });
-        Ok(Self { site, ..Self::of(tip.as_ref(), &reports, doubts, &names) })
+        let evidence = Self { site, ..Self::of(tip.as_ref(), &reports, doubts, &names) };
+        let unheard = tip.filter(|_| !evidence.has_status && !evidence.has_heartbeat);
+        let first_published = unheard.and_then(|tip| repo.line(tip.commit).map_while(Result::ok).last());
+        Ok(Self { first_published: first_published.map(|first| first.time), ..evidence })
     }
 
     /// Puts together what was read. `names`: those of deployments that the device reports and that the tip has no more.
@@ -121,6 +126,7 @@ impl Evidence {
             gates: syncer.map(|syncer| syncer.gates.clone()).unwrap_or_default(),
             site: None,
             doubts,
+            first_published: None,
             has_status: status.is_some(),
             has_heartbeat: heartbeat.is_some(),
             rows: rows.all(),
@@ -148,11 +154,14 @@ impl Evidence {
             status: heard.status.filter(|_| self.has_status),
             heartbeat: heard.heartbeat.filter(|_| self.has_heartbeat),
         };
-        let is_silent = believed.age(now).is_some_and(|age| is_silent(windows, age, silence, now));
+        let is_silent = |age: Option<Duration>| age.is_some_and(|age| is_silent(windows, age, silence, now));
+        let since_published = |first: &i64| Heard { status: Some(*first), heartbeat: None }.age(now);
+        let awaited = self.first_published.filter(|first| is_silent(since_published(first)));
         DeviceStatus {
             device: id.clone(),
-            health: if is_silent { Health::Offline } else { Health::Ready },
+            health: if is_silent(believed.age(now)) { Health::Offline } else { Health::Ready },
             words: BTreeSet::new(),
+            never_heard_since: awaited.and_then(|first| Timestamp::from_second(first).ok()),
             membership,
             desired_serial: self.desired_serial,
             adopted_serial: self.adopted_serial,

@@ -19,7 +19,7 @@ use crate::device_history::tells;
 use crate::follow::{Running, wait_for};
 use crate::reports::Reporter;
 use crate::rollouts;
-use crate::support::{Lab, after, cells, page};
+use crate::support::{BEGIN, Lab, after, cells, page};
 use crate::waves::reports;
 
 const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
@@ -241,6 +241,87 @@ fn a_receiver_that_asks_to_be_left_alone_is_for_as_long_as_it_says() {
     let times = fs::read_to_string(hook.dir.join("times")).unwrap();
     let times: Vec<f64> = times.lines().map(|line| line.parse().unwrap()).collect();
     assert!(times.len() == 2 && times[1] - times[0] >= 9.0, "{times:?}");
+}
+
+/// The settings of a command of these lines as a receiver.
+fn command(lab: &Lab, lines: &str) -> String {
+    let page = lab.dir().join("page");
+    fs::write(&page, format!("#!/bin/sh\n{lines}\n")).unwrap();
+    fs::set_permissions(&page, fs::Permissions::from_mode(0o755)).unwrap();
+    format!("{{command: {}, timeout: 1s, for: 1s}}", page.display())
+}
+
+#[test]
+fn what_a_receiver_refuses_keeps_nothing_else_from_it() {
+    let lab = lab();
+    let [refused, paged] = ["refused", "paged"].map(|name| lab.dir().join(name));
+    let (to_refused, to_paged) = (refused.display(), paged.display());
+    let lines = format!(
+        "event=$(cat)\ncase $event in *device-offline*) echo \"$event\" >>{to_refused}; exit 1;; esac\necho \"$event\" >>{to_paged}"
+    );
+    settings(&lab, &[("pager", command(&lab, &lines))]);
+    lab.was_heard("packer-01", 7200);
+    rollouts::remember(&lab.home, 12, Phase::Stopped, &["press-01", "packer-01"]);
+    let running = Running::start(&lab, &[]);
+    wait_for("what is refused", || refused.exists());
+    wait_for("what sorts behind it", || told(&events(&paged)) == ["firing rollout-stopped rollouts/12"]);
+    wait_for("it, again", || events(&refused).len() > 2);
+    // What is new doesn't wait as long as what is refused, which is for 20 s by now.
+    let tries = events(&refused).len();
+    says(&lab, "press-01", "failed");
+    wait_for("what is new", || events(&paged).len() == 2);
+    assert_eq!(told(&events(&paged))[1..], ["firing deployment-failed devices/press-01/deployments/hello"]);
+    assert_eq!(events(&refused).len(), tries);
+    let said = running.stop().err;
+    assert!(said.contains("an alert isn't delivered"), "{said}");
+    let told_of = fs::read_to_string(lab.home.alerts().join("pager.json")).unwrap();
+    let told_of: Value = serde_json::from_str(&told_of).unwrap();
+    assert_eq!(told_of["alerts"]["device-offline devices/packer-01"]["told"], false, "{told_of}");
+}
+
+#[test]
+fn a_receiver_that_is_away_costs_one_try_a_round_and_no_time_that_counts() {
+    let lab = lab();
+    let (tries, times) = (lab.dir().join("tries"), lab.dir().join("times"));
+    let lines = format!("cat >>{0}; echo >>{0}; date +%s >>{1}; sleep 30", tries.display(), times.display());
+    settings(&lab, &[("pager", command(&lab, &lines))]);
+    says(&lab, "press-01", "failed");
+    says(&lab, "packer-01", "failed");
+    let running = Running::start(&lab, &[]);
+    wait_for("the first try", || events(&tries).len() == 1);
+    // What begins while it is away is so from now on, and not from when it is tried again.
+    rollouts::remember(&lab.home, 12, Phase::Stopped, &["press-01", "packer-01"]);
+    let known = || fs::read_to_string(lab.home.alerts().join("pager.json")).unwrap();
+    wait_for("what is noted meanwhile", || known().contains("rollout-stopped rollouts/12"));
+    assert_eq!(events(&tries).len(), 1);
+    wait_for("the second try", || events(&tries).len() == 2);
+    running.stop();
+    let times = fs::read_to_string(times).unwrap();
+    let times: Vec<i64> = times.lines().map(|line| line.parse().unwrap()).collect();
+    assert!(times[1] - times[0] >= 5, "{times:?}");
+    let tries = told(&events(&tries));
+    assert_ne!(tries[0], tries[1], "what it hangs at is in the way of nothing else");
+}
+
+#[test]
+fn a_device_that_never_said_anything_is_told_once_it_may_be_silent_no_longer() {
+    let lab = Lab::with(&["press-01"]);
+    lab.publish_at(*BEGIN - 7200);
+    lab.enroll("press-02");
+    lab.publish_all();
+    let firing = || {
+        let listed: Value = serde_json::from_str(&lab.run(&["alert", "list", "--output", "json"]).good()).unwrap();
+        listed["alerts"].as_array().unwrap().clone()
+    };
+    let all = firing();
+    let [one] = &all[..] else { panic!("{all:?}") };
+    assert_eq!((&one["alert"], &one["subject"]), (&json!("device-offline"), &json!("devices/press-01")));
+    assert_eq!(
+        one["message"],
+        format!("it never said anything since something was published for it first, at {}", after(-7200))
+    );
+    says(&lab, "press-01", "installed");
+    assert_eq!(firing(), [json!(null); 0]);
 }
 
 #[test]
