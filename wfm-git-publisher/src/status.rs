@@ -34,7 +34,7 @@ use index::Index;
 
 pub use answers::{DeviceAnswers, answers};
 pub use events::{DeviceNews, Follower, News, RolloutEvent, RolloutStep};
-pub use fleet_index::read_fleet;
+pub use fleet_index::{Usable, UsableError, read_fleet, usable_fleet};
 pub use health::{Counts, Health, Summary};
 pub use index::Gatherer;
 pub use rollouts::{DeviceRow, RolloutStatus, approval, rollout, rollout_words, rollouts, waiting};

@@ -25,12 +25,10 @@ use wfm_git_host::accounts::{AccountError, AccountName, Store};
 use wfm_git_host::ca;
 
 use crate::config::{self, Config};
-use crate::fleet::Fleet;
 use crate::operator::key_ends;
-use crate::plan::Blocked;
-use crate::publish::{Findings, usable_fleet};
+use crate::publish::Findings;
 use crate::repos::{Control, ControlError, FleetRepo, Home, Rosters, SourceError};
-use crate::status::{self, DeviceStatus};
+use crate::status::{self, DeviceStatus, Usable, UsableError};
 
 use receiver::{Courier, Look, Receiver};
 use rules::{Ending, Looked};
@@ -38,9 +36,6 @@ use rules::{Ending, Looked};
 pub use receiver::TellError;
 pub use rules::{Alert, Firing};
 pub use told::{Known, Told};
-
-/// How many commits back the last fleet is searched for that can be used.
-const MAX_BACK: usize = 50;
 
 /// A look takes a tenth of the time at most, however many devices there are.
 const SHARE: u32 = 10;
@@ -62,8 +57,8 @@ pub struct Alerts {
 pub enum LookError {
     #[error("cannot read the fleet repository")]
     Source(#[from] SourceError),
-    #[error("{0}, nor could it before")]
-    Fleet(String),
+    #[error(transparent)]
+    Fleet(#[from] UsableError),
     #[error("cannot read the publisher's ledger")]
     Control(#[from] ControlError),
     #[error("cannot read the publisher's settings")]
@@ -123,31 +118,16 @@ impl Alerts {
     /// What fires now, in which fleet. Where the fleet can't be used, that fires, and devices are judged by the last one that could.
     pub fn look(&self, now: Timestamp) -> Result<(FleetId, Firing), LookError> {
         let (control, findings) = (Control::read(&self.home)?, Findings::read(&self.home));
-        let (fleet, unusable) = self.usable_fleet(&control.1)?;
+        let source = FleetRepo::open(&self.fleet)?;
+        let commit = source.resolve(&self.rev)?;
+        let Usable { fleet, unusable, .. } =
+            status::usable_fleet(&self.home, &source, commit, &control.1, self.threads)?;
         let devices = status::read(&self.home, &control, &fleet, &|_: &DeviceId| true, [].into(), self.threads, now);
         let (ledger, rosters) = control;
-        let blocked: Vec<_> = findings.of_all().cloned().chain(unusable).collect();
+        let blocked = findings.of_all_with(unusable);
         let ends = &self.ends(&rosters, &devices)?;
         let (devices, blocked, rollouts) = (&devices, &blocked, &ledger.rollouts);
         Ok((fleet.settings.id, Looked { devices, blocked, rollouts, ends, now }.firing()))
-    }
-
-    /// The newest fleet that can be used, and why that isn't the one that is followed.
-    fn usable_fleet(&self, rosters: &Rosters) -> Result<(Fleet, Option<Blocked>), LookError> {
-        let source = FleetRepo::open(&self.fleet)?;
-        let (mut commit, mut unusable) = (source.resolve(&self.rev)?, None);
-        for _ in 0..MAX_BACK {
-            let reading = status::read_fleet(&self.home, &source, commit, self.threads)?;
-            match usable_fleet(reading, rosters) {
-                Ok(fleet) => return Ok((fleet, unusable)),
-                Err(why) => _ = unusable.get_or_insert(*why),
-            }
-            match source.commit(commit)?.parents.first() {
-                Some(parent) => commit = *parent,
-                None => break,
-            }
-        }
-        Err(LookError::Fleet(unusable.map_or_else(String::new, |why| why.message)))
     }
 
     /// When the publisher's key, the host's own certificate and the secrets of its accounts end.

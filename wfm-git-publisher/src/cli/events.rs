@@ -9,13 +9,13 @@ use super::history::{moment, said};
 use super::status::Asked;
 use super::{
     Output, Place, Progress, asked, pause, print, print_json, print_json_line, print_unknown, questions, read_fleet,
-    table, threads,
+    table, threads, usable_fleet,
 };
 use crate::error::{Failure, USER};
 use crate::fleet::counted;
 use crate::operator::Answer;
 use crate::operator::deploy::Target;
-use crate::status::{DeviceNews, Follower, News, RolloutEvent, RolloutStep};
+use crate::status::{DeviceNews, Follower, News, RolloutEvent, RolloutStep, Usable};
 
 /// Shows what happens in the fleet, the oldest first: what is published, what devices say of it, and how rollouts go
 ///
@@ -73,7 +73,7 @@ pub(super) fn run(place: &Place, args: &Args) -> Result<u8, Failure> {
     };
     let (source, asks) = (place.published_source()?, asked.filter()?);
     let mut commit = source.resolve(asked.rev)?;
-    let mut fleet = read_fleet(&source, commit)?;
+    let Usable { mut fleet, .. } = usable_fleet(&place.home()?, &source, commit, None)?;
     let unknown = print_unknown(devices, fleet.devices.keys());
     let mut is_first = true;
     loop {

@@ -76,8 +76,8 @@ use crate::operator::{FleetHost, key_ends, reminders};
 use crate::plan::{Allowed, Blocked};
 use crate::publish::{Options, Work};
 use crate::render::Artifact;
-use crate::repos::{FleetRepo, Home, Registries, Remotes, Rosters, StockGit};
-use crate::status::{DeviceStatus, Membership};
+use crate::repos::{Control, FleetRepo, Home, Registries, Remotes, Rosters, StockGit};
+use crate::status::{self as seen, DeviceStatus, Membership, Usable};
 
 use self::output::{Output, OutputArgs, print, print_format, print_json, print_json_line, print_json_text, write_out};
 use self::progress::Progress;
@@ -179,6 +179,17 @@ struct AtRevision {
 /// The fleet at a commit, if anything of it can be used.
 fn read_fleet(source: &FleetRepo, commit: CommitId) -> Result<Fleet, Failure> {
     usable(read_on(&source.files_on(commit, threads())?, threads()))
+}
+
+/// The fleet at a commit, or where that can't be used the newest one before it that could, which is told unless the commit was
+/// `noted` before.
+fn usable_fleet(home: &Home, source: &FleetRepo, commit: CommitId, noted: Option<CommitId>) -> Result<Usable, Failure> {
+    let usable = seen::usable_fleet(home, source, commit, &Control::read_rosters(home)?, threads())?;
+    if let Some(why) = usable.unusable.as_ref().filter(|_| noted != Some(commit)) {
+        let [at, by] = [commit, usable.commit].map(|commit| commit.to_string()[..12].to_owned());
+        eprintln!("warning: at commit {at} {}; what is shown goes by commit {by}", text::line(&why.message));
+    }
+    Ok(usable)
 }
 
 fn usable(reading: Reading) -> Result<Fleet, Failure> {

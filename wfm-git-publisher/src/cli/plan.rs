@@ -1,6 +1,8 @@
 //! `plan`.
 
 use jiff::Timestamp;
+use repo_git::CommitId;
+use repo_model::problem::Problem;
 use repo_model::{DeviceId, error_chain};
 use serde_json::{Value, json};
 
@@ -8,6 +10,7 @@ use super::formats::{Format, Found};
 use super::{Place, threads};
 use crate::coverage::NotCovered;
 use crate::error::{DIFFERENCES, Failure, USER};
+use crate::fleet::SETTINGS;
 use crate::hosting::Proposed;
 use crate::plan::{Allowed, Shown, summary, to_json, to_text, to_text_of_each};
 use crate::publish::{self, Planned, PublishError, RolloutProgress};
@@ -81,9 +84,14 @@ fn run_committed(place: &Place, args: Args) -> Result<u8, Failure> {
     let registries = Registries::new(Default::default());
     let planned = super::with_options(&registries, None, &args.devices, Allowed::default(), |options| {
         publish::plan(&home, &source, &args.rev, &options)
-    })?;
-    place.note_hosted(&args.rev, planned.commit)?;
-    show(place, &args, &planned)
+    });
+    match planned {
+        Ok(planned) => {
+            place.note_hosted(&args.rev, planned.commit)?;
+            show(place, &args, &planned)
+        }
+        Err(error) => show_unusable(&args, source.resolve(&args.rev)?, error),
+    }
 }
 
 /// Shows what `publish` would change if these files were committed.
@@ -95,8 +103,38 @@ pub(super) fn run_proposed(place: &Place, mut args: Args, proposed: &Proposed) -
     let registries = Registries::new(Default::default());
     let planned = super::with_options(&registries, None, &args.devices, Allowed::default(), |options| {
         publish::check(&home, &files, &options)
-    })?;
-    show(place, &args, &Planned { commit, ..planned })
+    });
+    match planned {
+        Ok(planned) => show(place, &args, &Planned { commit, ..planned }),
+        Err(error) => show_unusable(&args, commit, error),
+    }
+}
+
+/// Tells in each form why the fleet can't be used; what else went wrong is an error.
+fn show_unusable(args: &Args, commit: CommitId, error: PublishError) -> Result<u8, Failure> {
+    let problems = match &error {
+        PublishError::Fleet(problems) => problems.clone(),
+        PublishError::OtherFleet { .. } => Problem::error(SETTINGS, error.to_string()).into(),
+        _ => return Err(error.into()),
+    };
+    if args.output == Format::Text {
+        return Err(error.into());
+    }
+    if !args.output.is_log() {
+        eprint!("{}", Failure::of(&error));
+    }
+    let json = || {
+        json!({
+            "commit": commit,
+            "problems": super::problems_json(&problems),
+            "blocked": [publish::of_pass(&error)],
+            "notCovered": null,
+            "devices": [],
+            "rollouts": null,
+        })
+    };
+    args.output.print(String::new, json, || Found::of_files("plan", &problems, None, &error.to_string()));
+    Ok(USER)
 }
 
 fn show(place: &Place, args: &Args, planned: &Planned) -> Result<u8, Failure> {
@@ -117,6 +155,8 @@ fn show(place: &Place, args: &Args, planned: &Planned) -> Result<u8, Failure> {
     let json = || {
         json!({
             "commit": planned.commit,
+            "problems": super::problems_json(&planned.problems),
+            "blocked": planned.refusals_of_all().collect::<Vec<_>>(),
             "notCovered": planned.not_covered.as_ref().map(not_covered),
             "devices": to_json(&planned.devices),
             "rollouts": planned.rollouts.as_ref().map(RolloutProgress::to_json),

@@ -26,7 +26,7 @@ use crate::publish::{Findings, check_clock};
 use crate::repos::{Control, Ledger, Rosters};
 use crate::rollout::Waits;
 use crate::status::{
-    DeviceStatus, Membership, RolloutPlace, SiteStatus, Summary, UNREACHABLE, fetch, read, read_fleet, waiting,
+    DeviceStatus, Membership, RolloutPlace, SiteStatus, Summary, UNREACHABLE, Usable, fetch, read, waiting,
 };
 
 /// Shows what runs where, as far as signatures prove it
@@ -120,7 +120,12 @@ fn certificate(place: &Place) -> Result<Option<Timestamp>, Failure> {
 /// What there is to say of the devices that were asked for.
 pub(super) struct Seen {
     pub(super) fleet: Fleet,
+    /// The one that was asked for.
     pub(super) commit: CommitId,
+    /// The newest one up to it of which the fleet can be used: it goes by that.
+    by: CommitId,
+    /// Why that is another one.
+    unusable: Option<Blocked>,
     pub(super) control: (Ledger, Rosters),
     pub(super) all: Vec<DeviceStatus>,
 }
@@ -155,13 +160,13 @@ impl Asked<'_> {
         }
         let progress = Progress::start("reading the fleet");
         let (home, asks) = (place.home()?, self.filter()?);
-        let fleet = super::usable(read_fleet(&home, &source, commit, threads())?)?;
+        let Usable { fleet, commit: by, unusable } = super::usable_fleet(&home, &source, commit, noted)?;
         let asked = |device: &DeviceId| asks(&fleet, device);
         let unreachable = self.fetch(place, &fleet, &asked, &progress)?;
         progress.at("reading what devices reported");
         let control = Control::read(&home)?;
         let all = read(&home, &control, &fleet, &asked, unreachable, threads(), Timestamp::now());
-        Ok(Seen { fleet, commit, control, all })
+        Ok(Seen { fleet, commit, by, unusable, control, all })
     }
 
     /// Tells which devices are asked for.
@@ -251,9 +256,9 @@ struct Below {
 }
 
 impl Below {
-    fn read(place: &Place, ledger: &Ledger, now: Timestamp) -> Result<Self, Failure> {
-        let home = place.home()?;
-        let blocked = Findings::read(&home).of_all().cloned().collect();
+    fn read(place: &Place, seen: &mut Seen, now: Timestamp) -> Result<Self, Failure> {
+        let (home, ledger) = (place.home()?, &seen.control.0);
+        let blocked = Findings::read(&home).of_all_with(seen.unusable.take());
         let rollouts = waiting(&home, &ledger.rollouts, now).into_values().collect();
         Ok(Self { pending: super::pending::undecided(&home, now)?, rollouts, blocked })
     }
@@ -267,7 +272,7 @@ impl Below {
 }
 
 pub(super) fn run(place: &Place, args: &Args) -> Result<u8, Failure> {
-    let (home, seen) = (place.home()?, args.see(place, None)?);
+    let (home, mut seen) = (place.home()?, args.see(place, None)?);
     let unknown = super::print_unknown(&args.devices, seen.all.iter().map(|status| &status.device));
     let out_of_service = super::print_out_of_service(&args.devices, args.selector.as_ref(), &seen.all);
     let certificate = certificate(place)?;
@@ -278,13 +283,13 @@ pub(super) fn run(place: &Place, args: &Args) -> Result<u8, Failure> {
     if let Some(error) = &clock {
         eprint!("{}", Failure::of(error));
     }
-    let below = Below::read(place, ledger, now)?;
+    let below = Below::read(place, &mut seen, now)?;
     let shown = Shown { summary: Summary::of(&seen.all), devices: args.picks.of(seen.all) };
     let groups = args.group_by.as_ref().map(|by| groups::of(&seen.fleet, &shown.devices, by));
     match args.output {
         Output::Json => super::print_json(&Page {
             fleet: seen.fleet.settings.id,
-            commit: seen.commit,
+            commit: seen.by,
             name: &seen.fleet.settings.name,
             certificate_expires: certificate,
             publisher_key_ends: key_ends,
@@ -337,10 +342,11 @@ fn enrolling(pending: usize) -> String {
 fn watch(place: &Place, args: &Args, mut commit: CommitId, mut watched: Watched) -> Result<u8, Failure> {
     loop {
         pause(place, args.cached)?;
-        let seen = args.see(place, Some(commit))?;
+        let mut seen = args.see(place, Some(commit))?;
         commit = seen.commit;
+        let below = Below::read(place, &mut seen, Timestamp::now())?;
         let now = Shown { summary: Summary::of(&seen.all), devices: seen.all };
-        watched.print_new(now, Below::read(place, &seen.control.0, Timestamp::now())?, args.output);
+        watched.print_new(now, below, args.output);
     }
 }
 

@@ -118,7 +118,7 @@ fn device_json(shown: &Shown) -> Value {
         }),
         Shown::Retired(_) => json!({ "device": id, "state": "retired" }),
         Shown::Broken(_) => json!({ "device": id, "state": "broken" }),
-        Shown::Failed(_) => json!({ "device": id, "state": "failed" }),
+        Shown::Failed(_, blocked) => json!({ "device": id, "state": "failed", "blocked": [blocked] }),
         Shown::Gone(_, account) => json!({ "device": id, "state": "gone", "account": account }),
         Shown::Plan(plan, blocked) => json!({
             "device": id,

@@ -16,8 +16,8 @@ pub enum Shown {
     NotEnrolled(DeviceId),
     /// Its file is broken, so it is left as it is.
     Broken(DeviceId),
-    /// It can't be compared; the reason is reported elsewhere.
-    Failed(DeviceId),
+    /// It can't be compared, for this reason.
+    Failed(DeviceId, Box<Blocked>),
     /// It is retired, and nothing more is published for it.
     Retired(DeviceId),
     /// It left the fleet. Its account, if that still counts, ends with the next publish.
@@ -35,8 +35,8 @@ impl Shown {
     pub fn device(&self) -> &DeviceId {
         match self {
             Self::Plan(plan, _) => &plan.device,
-            Self::UpToDate(device, _) | Self::Gone(device, _) => device,
-            Self::NotEnrolled(device) | Self::Broken(device) | Self::Failed(device) | Self::Retired(device) => device,
+            Self::UpToDate(device, _) | Self::Gone(device, _) | Self::Failed(device, _) => device,
+            Self::NotEnrolled(device) | Self::Broken(device) | Self::Retired(device) => device,
         }
     }
 

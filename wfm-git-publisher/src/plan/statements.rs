@@ -111,7 +111,7 @@ pub(super) fn statements(shown: &Shown) -> Vec<Statement> {
             vec![Statement::new(StatementKind::NotEnrolled, "not enrolled yet, nothing is published for it")]
         }
         Shown::Broken(_) => left("left as it is, because its file is broken"),
-        Shown::Failed(_) => left("left as it is, because its repository can't be believed"),
+        Shown::Failed(..) => left("left as it is, because its repository can't be believed"),
         Shown::Gone(_, account) => {
             let account = account.iter().map(|name| format!("; its account `{name}` ends with `publish`"));
             let line = format!("{GONE}{}", account.collect::<String>());

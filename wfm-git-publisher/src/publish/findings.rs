@@ -18,7 +18,7 @@ use super::fleet_at;
 use super::hints::innermost_hint;
 use super::locks::{NewKey, ResolveError};
 use super::outcome::{Done, Outcome};
-use crate::fleet::{Fleet, Reading};
+use crate::fleet::{Fleet, Reading, SETTINGS};
 use crate::mirror::MirrorError;
 use crate::plan::{Blocked, Code};
 use crate::render::Artifact;
@@ -84,12 +84,19 @@ pub(super) fn of_clock(error: &ClockError) -> Blocked {
 }
 
 /// Nothing can be published for any device.
-pub(super) fn of_pass(error: &PublishError) -> Blocked {
+pub(crate) fn of_pass(error: &PublishError) -> Blocked {
     let code = match error {
         PublishError::Clock(_) => Code::ClockWrong,
         PublishError::KeyNotAllowed { .. } => Code::KeyNotAllowed,
         PublishError::NotCovered { .. } => Code::NotCovered,
-        PublishError::Fleet(_) | PublishError::OtherFleet { .. } | PublishError::Source(_) => Code::FleetInvalid,
+        PublishError::Fleet(problems) => {
+            // What else is wrong keeps no other file from being used.
+            let why = problems.errors().find(|problem| problem.file == SETTINGS);
+            let why = why.map(|problem| format!(": {problem}")).unwrap_or_default();
+            let hint = Some("see `validate`".to_owned());
+            return Blocked { hint, ..Blocked::new(Code::FleetInvalid, format!("{error}{why}")) };
+        }
+        PublishError::OtherFleet { .. } | PublishError::Source(_) => Code::FleetInvalid,
         PublishError::Home(_) | PublishError::Control(_) | PublishError::Key(_) => Code::PassFailed,
     };
     of_error(code, error)
@@ -132,13 +139,6 @@ impl Findings {
         self.blocked.iter().filter(|one| one.device.is_none())
     }
 
-    /// What the last pass found about an artefact that a deployment needs.
-    pub(super) fn of_artifact(
-        &self,
-        device: &DeviceId,
-        deployment: &DeploymentName,
-        artifact: &Artifact,
-    ) -> Option<Blocked> {
     /// The same, with why the newest fleet can't be used, which no pass may have met yet.
     pub fn of_all_with(&self, unusable: Option<Blocked>) -> Vec<Blocked> {
         let is_told = |one: &&Blocked| unusable.as_ref().is_none_or(|why| key(why) != key(one));
@@ -151,6 +151,13 @@ impl Findings {
         self.of_all().filter(|one| one.deployment.is_none())
     }
 
+    /// What the last pass found about an artefact that a deployment needs.
+    pub(super) fn of_artifact(
+        &self,
+        device: &DeviceId,
+        deployment: &DeploymentName,
+        artifact: &Artifact,
+    ) -> Option<Blocked> {
         let name = Some(artifact.to_string());
         let mut known = self.of(device).iter();
         known.find(|one| one.deployment.as_ref() == Some(deployment) && one.artifact == name).cloned()
@@ -192,13 +199,6 @@ impl Findings {
         for one in self.blocked.iter().filter(stays).cloned().chain(found) {
             all.entry(key(&one)).or_insert_with(|| self.met(one, now));
         }
-        self.blocked = all.into_values().collect();
-        let rollouts = outcome.rollouts.iter().flat_map(|one| one.waiting.iter().chain(&one.following));
-        // A look that finds nothing new writes nothing, whatever the time is.
-        let same = |one: &Waiting, known: &&Waiting| {
-            (one.rollout, &one.why, &one.devices) == (known.rollout, &known.why, &known.devices)
-        };
-        let known = |one: &Waiting| self.waiting.iter().find(|known| same(one, known)).unwrap_or(one).clone();
         // What a device keeps because of it says so there; of what no device has yet nobody else would tell.
         let kept = all.values().filter(|one| one.code == Code::FleetInvalid);
         let kept: BTreeSet<_> = kept.filter_map(|one| one.deployment.clone()).collect();
@@ -206,6 +206,13 @@ impl Findings {
         {
             all.entry(key(one)).or_insert_with(|| self.met(one.clone(), now));
         }
+        self.blocked = all.into_values().collect();
+        let rollouts = outcome.rollouts.iter().flat_map(|one| one.waiting.iter().chain(&one.following));
+        // A look that finds nothing new writes nothing, whatever the time is.
+        let same = |one: &Waiting, known: &&Waiting| {
+            (one.rollout, &one.why, &one.devices) == (known.rollout, &known.why, &known.devices)
+        };
+        let known = |one: &Waiting| self.waiting.iter().find(|known| same(one, known)).unwrap_or(one).clone();
         let waiting = rollouts.map(known).collect();
         self.waiting = waiting;
     }

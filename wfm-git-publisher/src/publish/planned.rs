@@ -61,7 +61,7 @@ pub fn check(home: &Home, files: &[SourceFile], options: &Options<'_>) -> Result
     let usable = usable(fleet::read_on(files, options.threads), &rosters)?;
     let mut planned = decided(home, &ledger, &rosters, (usable, None), Origin::none(), options)?;
     let fleet = &planned.fleet;
-    let others = planned.devices.iter().filter(|shown| matches!(shown, Shown::NotEnrolled(_) | Shown::Failed(_)));
+    let others = planned.devices.iter().filter(|shown| matches!(shown, Shown::NotEnrolled(_) | Shown::Failed(..)));
     let others = others.filter_map(|shown| fleet.devices.get(shown.device())).collect();
     let found = parallel::map(others, options.threads, |device| {
         (&device.id, render(fleet, device, Facts::default(), &Locks::new()).problems())
@@ -124,10 +124,15 @@ fn decided(
 }
 
 impl Planned {
+    /// What keeps everything from being published for all devices.
+    pub fn refusals_of_all(&self) -> impl Iterator<Item = Blocked> {
+        let clock = self.clock.iter().map(findings::of_clock);
+        clock.chain(self.not_covered.iter().map(findings::of_pass))
+    }
+
     /// What keeps something from being published and is no problem in a file: of the whole fleet, then of its devices.
     pub fn refusals(&self) -> Vec<Blocked> {
-        let clock = self.clock.iter().map(findings::of_clock);
-        let all = clock.chain(self.not_covered.iter().map(findings::of_pass));
+        let all = self.refusals_of_all();
         let failed = self.failed.iter().map(|(device, error)| findings::of_device(device, error));
         let blocked = self.devices.iter().flat_map(Shown::blocked).filter(|one| !one.is_shown_as_problem());
         all.chain(failed).chain(blocked.cloned()).collect()
@@ -147,8 +152,9 @@ fn shown(plan: FleetPlan, pass: &Pass<'_>, findings: &Findings) -> (Vec<Shown>, 
             (Ok(_) | Err(DeviceError::Guarded(_)), Some(plan)) => Shown::Plan(plan, blocked),
             (Ok(_), None) => Shown::NotEnrolled(device),
             (Err(error), _) => {
+                let blocked = findings.since(findings::of_device(&device, &error));
                 failed.push((device.clone(), error));
-                Shown::Failed(device)
+                Shown::Failed(device, Box::new(blocked))
             }
         });
     }

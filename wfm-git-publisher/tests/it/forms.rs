@@ -3,6 +3,7 @@
 use serde_json::Value;
 use xml::reader::{EventReader, XmlEvent};
 
+use crate::remote;
 use crate::reports::Reporter;
 use crate::support::{Lab, SECOND};
 
@@ -171,4 +172,62 @@ fn a_page_for_a_review_ends_where_it_is_full_and_says_what_it_leaves_out() {
         last.starts_with("… and ") && last.ends_with(" more; `wfm-git-publisher validate` tells them all"),
         "{last}"
     );
+}
+
+/// What a page for a review names, with as many stars as it is wrong.
+fn named(page: &str) -> usize {
+    page.lines().filter(|line| line.starts_with("| **error**")).count()
+}
+
+#[test]
+fn what_a_plan_names_for_reviews_it_names_for_programs() {
+    let lab = lab();
+    remote::write(&lab.repo("packer-01"), "desired", &remote::stranger(), "not the publisher's");
+    let plan: Value = serde_json::from_str(&run(&lab, "plan", "json")).unwrap();
+    let problems: Vec<_> = plan["problems"].as_array().unwrap().iter().collect();
+    let errors = problems.iter().filter(|one| one["severity"] == "error");
+    let places: Vec<_> = errors.map(|one| (one["file"].as_str().unwrap(), one["line"].as_u64())).collect();
+    assert_eq!(places, [("deployments/third.yaml", Some(4)), ("devices/50% off, ü.yaml", Some(2))], "{plan:#}");
+    assert!(problems[0]["message"].as_str().unwrap().contains("no parameter `greting`"), "{plan:#}");
+    let devices = plan["devices"].as_array().unwrap();
+    let of = |device: &str| devices.iter().find(|one| one["device"] == device).unwrap();
+    let (failed, old) = (of("packer-01"), of("press-01"));
+    assert_eq!((&failed["state"], &failed["blocked"][0]["code"]), (&"failed".into(), &"repository-unusable".into()));
+    assert!(!failed["blocked"][0]["message"].as_str().unwrap().is_empty(), "{failed}");
+    assert_eq!(old["blocked"][0]["code"], "syncer-too-old");
+    assert_eq!(plan["blocked"], serde_json::json!([]));
+    assert_eq!(named(&run(&lab, "plan", "markdown")), 4, "the same four");
+}
+
+#[test]
+fn a_plan_tells_in_each_form_why_the_fleet_can_not_be_used() {
+    let lab = lab();
+    let good = lab.read("fleet.yaml");
+    let line = good.lines().count() + 1;
+    lab.write("fleet.yaml", format!("{good}polcy: {{}}\n"));
+    lab.commit();
+    let text = lab.run(&["plan"]);
+    assert!(text.code == Some(1) && text.out.is_empty() && text.err.contains("polcy"), "{}{}", text.out, text.err);
+    let plan: Value = serde_json::from_str(&run(&lab, "plan", "json")).unwrap();
+    let problem = plan["problems"].as_array().unwrap().iter().find(|one| one["file"] == "fleet.yaml").unwrap();
+    assert_eq!((&problem["severity"], &problem["line"]), (&"error".into(), &line.into()), "{plan:#}");
+    assert_eq!((&plan["blocked"][0]["code"], &plan["devices"]), (&"fleet-invalid".into(), &serde_json::json!([])));
+    let log: Value = serde_json::from_str(&run(&lab, "plan", "sarif")).unwrap();
+    let results = log["runs"][0]["results"].as_array().unwrap();
+    let place = |one: &Value| one["locations"][0]["physicalLocation"]["artifactLocation"]["uri"] == "fleet.yaml";
+    assert!(results.iter().any(|one| place(one) && one["ruleId"] == "fleet-invalid"), "{log:#}");
+    let page = run(&lab, "plan", "markdown");
+    assert!(page.contains(&format!("| **error** | `fleet.yaml:{line}:1` |")), "{page}");
+    let suite = run(&lab, "plan", "junit");
+    assert!(suite.contains("name=\"fleet.yaml\"") && suite.contains("type=\"fleet-invalid\""), "{suite}");
+    let github = lab.run(&["plan", "--output", "github"]);
+    let command = format!("::error file=fleet.yaml,line={line},col=1,title=fleet-invalid::polcy: ");
+    assert!(github.out.lines().any(|line| line.starts_with(&command)), "{}", github.out);
+    assert!(github.code == Some(1) && !github.err.contains("polcy"), "{}", github.err);
+    // A fleet that isn't the one of this home can't be used either.
+    let id = good.lines().find(|line| line.starts_with("id: ")).unwrap();
+    lab.write("fleet.yaml", good.replace(id, "id: 11111111-2222-4333-8444-555555555555"));
+    lab.commit();
+    let plan: Value = serde_json::from_str(&run(&lab, "plan", "json")).unwrap();
+    assert_eq!(plan["problems"][0]["file"], "fleet.yaml", "{plan:#}");
 }

@@ -211,6 +211,41 @@ fn whoever_watches_those_that_failed_sees_one_get_well_one_go_and_what_is_about_
 }
 
 #[test]
+fn whoever_watches_goes_on_while_the_fleet_can_not_be_used_and_sees_why() {
+    let lab = lab();
+    let good = lab.commit();
+    let (mut child, mut objects) = watched(&lab, &[]);
+    let mut next = || objects.next().expect("an object");
+    assert_eq!(next()["commit"], good);
+    lab.write("fleet.yaml", lab.read("fleet.yaml") + "polcy: {}\n");
+    let bad = lab.commit();
+    let broken = next();
+    let blocked = &broken["blocked"][0];
+    assert_eq!((named(&broken), &blocked["code"], &blocked["device"]), (vec![], &json!("fleet-invalid"), &Value::Null));
+    assert!(blocked["message"].as_str().unwrap().contains("fleet.yaml:"), "{broken}");
+    // It goes by the fleet of before, and so does whoever asks once.
+    reports(&lab, "mill-02", "installed");
+    assert_eq!(named(&next()), [("mill-02", "ready")]);
+    let once = lab.run(&["status", "--output", "json"]);
+    let warning = format!("warning: at commit {} the fleet can't be used: fleet.yaml:", &bad[..12]);
+    assert!(once.err.contains(&warning) && once.err.contains(&good[..12]), "{}", once.err);
+    let once: Value = serde_json::from_str(&once.good()).expect("JSON");
+    assert_eq!((&once["commit"], &once["blocked"][0]["code"]), (&json!(good), &json!("fleet-invalid")));
+    for command in
+        [&["device", "show", "mill-02"][..], &["deployment", "show", "hello"], &["events"], &["trace", "HEAD~1"]]
+    {
+        let ran = lab.run(command);
+        assert!(ran.code == Some(0) && ran.err.contains(&warning), "{command:?}: {}", ran.err);
+    }
+    lab.edit("fleet.yaml", "polcy: {}\n", "");
+    lab.commit();
+    let mended = next();
+    assert_eq!((named(&mended), &mended["blocked"]), (vec![], &json!([])));
+    child.kill().expect("killed");
+    child.wait().expect("ended");
+}
+
+#[test]
 fn the_page_has_each_word_with_what_it_means_and_by_which_option_it_is_shown() {
     let rows = cells(&page("status.md"), "The words");
     let expected = Health::TABLE.iter().rev().map(|(health, means)| {

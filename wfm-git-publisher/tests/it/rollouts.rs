@@ -154,6 +154,12 @@ fn what_is_remembered_is_listed_and_shown() {
     assert!(lab.run(&["rollout", "show", "11", "--watch"]).good().contains("Rollout 11: done"));
     remember(&lab.home, 12, Phase::Stopped, &["press-01"]);
     assert!(lab.run(&["rollout", "show", "12", "--watch"]).code == Some(1));
+    // It is remembered whatever the fleet is.
+    lab.write("fleet.yaml", lab.read("fleet.yaml") + "polcy: {}\n");
+    lab.commit();
+    let shown = lab.run(&["rollout", "show", "12", "--watch"]);
+    assert!(shown.code == Some(1) && shown.out.contains("Rollout 12: stopped"), "{}{}", shown.out, shown.err);
+    assert!(shown.err.contains("the fleet can't be used: fleet.yaml:"), "{}", shown.err);
 }
 
 #[test]

@@ -128,6 +128,7 @@ fn nothing_is_published_before_those_agreed_who_have_to_and_every_command_says_s
     let plan = lab.run(&["plan", "--output", "json"]);
     assert!(plan.code == Some(1) && plan.err.contains(&words), "{}", plan.err);
     let json: Value = serde_json::from_str(&plan.out).unwrap();
+    assert_eq!(json["blocked"][0]["code"], "not-covered");
     let missing = &json["notCovered"][0];
     assert_eq!((&missing["path"], &missing["commit"]), (&"deployments/hello.yaml".into(), &commit.clone().into()));
     assert_eq!(

@@ -6,12 +6,12 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::super::{Output, OutputArgs, PAUSE, Place, asked, print, print_json, read_fleet, table, threads};
+use super::super::{Output, OutputArgs, PAUSE, Place, asked, print, print_json, table, threads, usable_fleet};
 use crate::error::{Failure, USER};
 use crate::fleet::RolloutWords;
 use crate::operator::Answer;
 use crate::rollout::Phase;
-use crate::status::{RolloutStatus, rollout, rollout_words};
+use crate::status::{RolloutStatus, Usable, rollout, rollout_words};
 
 /// Shows a rollout: its waves, its stops, what it waited for at the last look, and what each device is by what it verifiably says
 ///
@@ -37,10 +37,11 @@ pub(in crate::cli) struct ShowArgs {
 }
 
 pub(super) fn run(place: &Place, args: &ShowArgs) -> Result<u8, Failure> {
-    let (home, mut before) = (place.home()?, None);
+    let (home, mut before, mut noted) = (place.home()?, None, None);
     loop {
         let source = place.published_source()?;
-        let fleet = read_fleet(&source, source.resolve("HEAD")?)?;
+        let commit = source.resolve("HEAD")?;
+        let Usable { fleet, .. } = usable_fleet(&home, &source, commit, noted.replace(commit))?;
         let found = rollout(&home, &fleet, args.number, threads(), Timestamp::now())?;
         let status = found.ok_or_else(|| unknown(args.number))?;
         let shown = Shown { words: rollout_words(&fleet, status.state.rollout), status };
