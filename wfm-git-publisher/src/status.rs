@@ -35,7 +35,7 @@ use index::Index;
 pub use answers::{DeviceAnswers, answers};
 pub use events::{DeviceNews, Follower, News, RolloutEvent, RolloutStep};
 pub use fleet_index::{Usable, UsableError, read_fleet, usable_fleet};
-pub use health::{Counts, Health, Summary};
+pub use health::{Apart, Counts, Health, Summary};
 pub use index::Gatherer;
 pub use rollouts::{DeviceRow, RolloutStatus, approval, rollout, rollout_words, rollouts, waiting};
 pub use trace::{
@@ -130,6 +130,18 @@ pub enum Membership {
     Retired,
     /// It was in the fleet once.
     Gone,
+}
+
+impl Membership {
+    /// What is said of it in the place of its health; `None` for a device in service, which has one.
+    pub fn out_of_service(self) -> Option<&'static str> {
+        match self {
+            Self::Enrolled => None,
+            Self::NotEnrolled => Some("not enrolled"),
+            Self::Retired => Some("retired"),
+            Self::Gone => Some("no longer in the fleet"),
+        }
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

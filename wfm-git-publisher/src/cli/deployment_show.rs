@@ -1,6 +1,7 @@
 //! `deployment show`.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use repo_model::report::ConditionType;
 use repo_model::{DeploymentName, DeviceId, text};
@@ -12,14 +13,14 @@ use super::{AtRevision, Place, table};
 use crate::error::{Failure, USER};
 use crate::fleet::{Deployment, counted};
 use crate::rollout::RolloutState;
-use crate::status::{Counts, DeploymentRow, DeviceStatus, Health, rollouts};
+use crate::status::{Apart, Counts, DeploymentRow, DeviceStatus, Health, Membership, rollouts};
 
 /// Shows how a deployment is on all of its devices: by version, how many are how, and what differs
 ///
 /// Devices are judged as in `status`, by what they verifiably say. VERSION is the one that the fleet means for them; DESIRED are the
 /// revisions of the components in their `desired`, which another version stands in for as long as a rollout holds the change back.
 /// Where a restart is asked for, a line says how many devices have done it, by their own word. Below stand those that aren't ready,
-/// who are so for the same reason in one line.
+/// who are so for the same reason in one line. Devices that aren't enrolled, are retired or left the fleet are counted apart.
 ///
 ///   wfm-git-publisher deployment show hello
 ///   wfm-git-publisher deployment show hello press-01 --output json
@@ -77,9 +78,8 @@ impl<'a> Shown<'a> {
             failure.hint("correct the id, or see `validate`")
         })?;
         let one = |status: &'a DeviceStatus| {
-            let device = seen.fleet.devices.get(&status.device).filter(|device| device.is_enrolled());
-            let version =
-                device.filter(|device| deployment.is_for(device)).map(|device| version(deployment.on(device)));
+            let device = seen.fleet.devices.get(&status.device).filter(|device| deployment.is_for(device));
+            let version = device.map(|device| version(deployment.on(device)));
             One::of(status, id, version)
         };
         let all: Vec<_> = seen.all.iter().filter_map(one).collect();
@@ -112,6 +112,8 @@ struct One<'a> {
     version: Option<&'a str>,
     /// Absent where its `desired` hasn't it and it doesn't report it.
     row: Option<&'a DeploymentRow>,
+    membership: Membership,
+    /// How it is, where it is in service.
     health: Health,
     why: &'a str,
     /// Why its site doesn't let it be restarted, by the device's own word; absent where nothing of that kind is refused.
@@ -128,12 +130,26 @@ impl<'a> One<'a> {
             |row| row.health,
         );
         let why = blocked.map(|one| &*one.message).or_else(|| row?.reason.as_deref());
-        let why = why.unwrap_or(if row.is_some() { "" } else { "not published" });
+        let is_expected = row.is_none() && status.membership == Membership::Enrolled;
+        let why = why.unwrap_or(if is_expected { "not published" } else { "" });
         let is_there = version.is_some() || row.is_some_and(|row| row.health != Health::Ready || row.desired.is_some());
         let mut refused = status.conditions.iter().filter(|one| one.kind == ConditionType::RequestRefused.as_str());
         let of_this = format!(" of `{id}` ");
         let refused = refused.find(|one| one.message.contains(&of_this)).map(|one| &*one.message);
-        is_there.then_some(Self { device: &status.device, version, row, health, why, refused })
+        is_there.then_some(Self {
+            device: &status.device,
+            version,
+            row,
+            membership: status.membership,
+            health,
+            why,
+            refused,
+        })
+    }
+
+    /// Those in service stand before all others, whose health isn't told.
+    fn state(&self) -> State {
+        self.membership.out_of_service().map_or(State::Health(self.health), State::OutOfService)
     }
 
     fn desired(&self) -> Option<&'a str> {
@@ -142,8 +158,24 @@ impl<'a> One<'a> {
 
     fn json(&self) -> serde_json::Value {
         json!({
-            "device": self.device, "version": self.version, "health": self.health, "why": self.why,
-            "refused": self.refused, "row": self.row,
+            "device": self.device, "version": self.version, "membership": self.membership, "health": self.health,
+            "why": self.why, "refused": self.refused, "row": self.row,
+        })
+    }
+}
+
+/// What is said of a device in one word, the worst last.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+enum State {
+    OutOfService(&'static str),
+    Health(Health),
+}
+
+impl fmt::Display for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::OutOfService(how) => how,
+            Self::Health(health) => health.as_str(),
         })
     }
 }
@@ -152,22 +184,36 @@ impl<'a> One<'a> {
 struct Version<'a> {
     version: Option<&'a str>,
     desired: Option<&'a str>,
+    counts: Counted,
+}
+
+/// How many of them are how.
+#[derive(Default)]
+struct Counted {
     health: Counts,
+    apart: Apart,
 }
 
 impl Version<'_> {
     fn json(&self) -> serde_json::Value {
-        let Self { version, desired, health } = self;
-        json!({ "version": version, "desired": desired, "devices": health.total(), "health": health })
+        let Self { version, desired, counts: Counted { health, apart } } = self;
+        json!({
+            "version": version, "desired": desired, "devices": health.total(), "health": health,
+            "notEnrolled": apart.not_enrolled, "retired": apart.retired,
+        })
     }
 }
 
 fn versions<'a>(all: &[One<'a>]) -> Vec<Version<'a>> {
-    let mut versions: BTreeMap<_, Counts> = BTreeMap::new();
+    let mut versions: BTreeMap<_, Counted> = BTreeMap::new();
     for one in all {
-        versions.entry((one.version, one.desired())).or_default().add(one.health);
+        let counts = versions.entry((one.version, one.desired().is_none(), one.desired())).or_default();
+        match one.membership {
+            Membership::Enrolled => counts.health.add(one.health),
+            membership => counts.apart.add(membership),
+        }
     }
-    versions.into_iter().map(|((version, desired), health)| Version { version, desired, health }).collect()
+    versions.into_iter().map(|((version, _, desired), counts)| Version { version, desired, counts }).collect()
 }
 
 impl Shown<'_> {
@@ -183,19 +229,22 @@ impl Shown<'_> {
         let row = |one: &Version<'_>| {
             let version = one.version.unwrap_or("(gone)").to_owned();
             let desired = one.desired.unwrap_or("-").to_owned();
-            [version, desired, one.health.total().to_string(), one.health.to_string()]
+            let Counted { health, apart } = &one.counts;
+            let how = [health.to_string(), apart.to_string()].into_iter().filter(|one| !one.is_empty());
+            [version, desired, health.total().to_string(), how.collect::<Vec<_>>().join("; ")]
         };
         let head = ["VERSION", "DESIRED", "DEVICES", "HEALTH"].map(str::to_owned);
         page += &format!("\n{}", table(&std::iter::once(head).chain(versions.iter().map(row)).collect::<Vec<_>>()));
-        let rest = all.iter().filter(|one| one.health != Health::Ready);
-        let rest = grouped(rest.map(|one| (one.health, one.why, one.device)));
+        let rest = all.iter().filter(|one| one.health != Health::Ready || one.membership != Membership::Enrolled);
+        let rest = grouped(rest.map(|one| (one.state(), one.why, one.device)));
         if rest.is_empty() { page } else { format!("{page}\n{rest}") }
     }
 }
 
 /// How many devices have done the restart that is asked for; nothing where none is.
 fn restarts(all: &[One<'_>]) -> String {
-    let asked = all.iter().filter_map(|one| one.row?.restarts).filter(|one| one.asked > 0);
+    let all = all.iter().filter(|one| one.membership == Membership::Enrolled);
+    let asked = all.filter_map(|one| one.row?.restarts).filter(|one| one.asked > 0);
     let (done, asked) = asked.fold((0, 0), |(done, all), one| (done + usize::from(one.is_done()), all + 1));
     if asked == 0 { String::new() } else { format!("Restart: done on {done} of {}\n", counted(asked)) }
 }

@@ -13,7 +13,7 @@ use crate::error::Failure;
 use crate::fleet::{Device, Fleet};
 use crate::publish::Findings;
 use crate::repos::Home;
-use crate::status::{DeviceStatus, DeviceView, RolloutPlace, view};
+use crate::status::{DeviceStatus, DeviceView, Membership, RolloutPlace, view};
 
 /// Shows all there is to say of one device: what is wanted, what runs and since when, and who it is
 ///
@@ -111,7 +111,8 @@ impl Shown<'_> {
         let status = self.status;
         let heard = status.heard_age.map_or_else(|| "never".to_owned(), |age| format!("{} ago", shown_age(age)));
         let serial = |serial: Option<u64>| serial.map_or_else(|| "none".to_owned(), |serial| serial.to_string());
-        let mut page = format!("{}: {}\n", status.device, status.health);
+        let how = status.membership.out_of_service().unwrap_or(status.health.as_str());
+        let mut page = format!("{}: {how}\n", status.device);
         page += &line("last heard", heard);
         let (wanted, accepted) = (serial(status.desired_serial), serial(status.adopted_serial));
         page += &line("serial", format!("{wanted} published, {accepted} accepted"));
@@ -140,11 +141,12 @@ impl Shown<'_> {
 
     fn rows(&self) -> impl Iterator<Item = [String; 7]> {
         let dash = || "-".to_owned();
+        let is_in_service = self.status.membership == Membership::Enrolled;
         self.status.deployments.iter().map(move |row| {
             let since = self.view.since.get(&row.deployment_id);
             [
                 row.deployment.clone(),
-                row.health.to_string(),
+                if is_in_service { row.health.to_string() } else { dash() },
                 row.desired.clone().unwrap_or_else(|| "(gone)".to_owned()),
                 row.actual.clone().unwrap_or_else(dash),
                 row.state.clone().unwrap_or_else(dash),

@@ -90,6 +90,42 @@ impl<T: Ord + Serialize> Serialize for Counts<T> {
     }
 }
 
+/// How many there are that no health is told of.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Apart {
+    pub not_enrolled: usize,
+    /// How many are retired, or were in the fleet once.
+    pub retired: usize,
+}
+
+impl Apart {
+    pub fn add(&mut self, membership: Membership) {
+        match membership {
+            Membership::Enrolled => {}
+            Membership::NotEnrolled => self.not_enrolled += 1,
+            Membership::Retired | Membership::Gone => self.retired += 1,
+        }
+    }
+}
+
+impl FromIterator<Membership> for Apart {
+    fn from_iter<I: IntoIterator<Item = Membership>>(all: I) -> Self {
+        let mut apart = Self::default();
+        all.into_iter().for_each(|one| apart.add(one));
+        apart
+    }
+}
+
+impl fmt::Display for Apart {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let all = [(self.not_enrolled, "not enrolled"), (self.retired, "retired or gone")];
+        let all: Vec<_> =
+            all.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}")).collect();
+        f.write_str(&all.join("; "))
+    }
+}
+
 /// All devices in one line.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -97,9 +133,8 @@ pub struct Summary {
     /// How many are enrolled.
     devices: usize,
     health: Counts,
-    not_enrolled: usize,
-    /// How many are retired, or were in the fleet once.
-    retired: usize,
+    #[serde(flatten)]
+    apart: Apart,
     /// For how many of those that are enrolled a rollout holds a change back.
     held_back: usize,
 }
@@ -111,8 +146,7 @@ impl Summary {
         Self {
             devices: health.total(),
             health,
-            not_enrolled: are(Membership::NotEnrolled).count(),
-            retired: are(Membership::Retired).chain(are(Membership::Gone)).count(),
+            apart: all.iter().map(|status| status.membership).collect(),
             held_back: are(Membership::Enrolled).filter(|status| !status.held_by.is_empty()).count(),
         }
     }
@@ -134,12 +168,8 @@ impl fmt::Display for Summary {
         if self.devices > 0 {
             write!(f, ": {}", self.health)?;
         }
-        for (count, what) in [(self.not_enrolled, "not enrolled"), (self.retired, "retired or gone")] {
-            if count > 0 {
-                write!(f, "; {count} {what}")?;
-            }
-        }
-        Ok(())
+        let apart = self.apart.to_string();
+        if apart.is_empty() { Ok(()) } else { write!(f, "; {apart}") }
     }
 }
 

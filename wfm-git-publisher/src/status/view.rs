@@ -6,8 +6,8 @@ use jiff::Timestamp;
 use repo_model::{DeploymentId, DeviceId};
 use serde::{Deserialize, Serialize};
 
-use super::DeviceStatus;
 use super::trace::{MAX_TOLD, Moment};
+use super::{DeviceStatus, Membership};
 use crate::fleet::Device;
 use crate::repos::{Control, ControlError, DeviceRepo, Home, Rosters};
 use crate::rollout::{Phase, Record};
@@ -39,6 +39,8 @@ pub struct RolloutPlace {
 pub fn view(home: &Home, device: Option<&Device>, status: &DeviceStatus) -> Result<DeviceView, ControlError> {
     let (ledger, rosters) = Control::read(home)?;
     let rollouts = ledger.rollouts.open.values().filter_map(|record| place_in(record, &status.device));
+    // Nothing comes any more to whoever isn't in service, so nothing is held back.
+    let rollouts = rollouts.filter(|one| status.membership == Membership::Enrolled || one.released.is_some());
     let since = since(home, &rosters, device, status).unwrap_or_default();
     Ok(DeviceView { since, rollouts: rollouts.collect() })
 }

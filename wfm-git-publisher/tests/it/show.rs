@@ -58,3 +58,39 @@ fn a_deployment_is_shown_by_version_and_what_a_rollout_holds_back_is_named() {
     let held = shown(&lab, &["device", "show", "press-04"])["rollouts"].clone();
     assert_eq!((&held[0]["rollout"], &held[0]["lastWave"]), (&1.into(), &3.into()), "{held}");
 }
+
+#[test]
+fn who_is_in_service_no_more_or_not_yet_has_no_health_and_is_counted_apart() {
+    let lab = waves::lab();
+    ["press-01", "press-02", "press-05"].iter().for_each(|device| reports(&lab, device, "installed"));
+    change(&lab, FIRST, "servus");
+    assert!(lab.publish_at(*BEGIN).is_complete());
+    assert!(lab.run(&["device", "show", "press-05"]).good().contains("holds it back"));
+    lab.run(&["device", "retire", "press-05", "--now"]).good();
+    assert!(lab.publish_at(*BEGIN + 1).is_complete());
+    for (device, how, membership) in [("packer-01", "not enrolled", "not-enrolled"), ("press-05", "retired", "retired")]
+    {
+        let page = lab.run(&["device", "show", device]).good();
+        assert!(page.starts_with(&format!("{device}: {how}\n")), "{page}");
+        assert!(!page.contains("holds it back") && !page.contains("unknown"), "{page}");
+        let shown = shown(&lab, &["device", "show", device]);
+        assert_eq!((&shown["status"]["membership"], &shown["rollouts"]), (&membership.into(), &json!([])));
+    }
+    let hello = shown(&lab, &["deployment", "show", "hello"]);
+    let of = |version: Value| {
+        let mut all = hello["versions"].as_array().expect("versions").iter();
+        let one = all.find(|one| one["version"] == version && one["desired"] == json!(null)).cloned();
+        one.map(|one| json!([one["devices"], one["health"], one["notEnrolled"], one["retired"]]))
+    };
+    assert_eq!(of("1.0.0".into()), Some(json!([0, {}, 1, 0])), "{hello:#}");
+    let retired = hello["devices"].as_array().expect("devices").iter().find(|one| one["device"] == "press-05");
+    assert_eq!(retired.map(|one| &one["membership"]), Some(&"retired".into()), "{hello:#}");
+    let page = lab.run(&["deployment", "show", "hello"]).good();
+    let alone = lab.run(&["deployment", "show", "hello", "packer-01"]).good();
+    let has =
+        |page: &str, start: &str, part: &str| page.lines().any(|line| line.starts_with(start) && line.contains(part));
+    assert!(has(&page, "(gone) ", "  1 retired or gone") && has(&page, "retired ", " press-05"), "{page}");
+    for page in [page, alone] {
+        assert!(has(&page, "1.0.0 ", "  1 not enrolled") && has(&page, "not enrolled ", " packer-01"), "{page}");
+    }
+}
