@@ -1,7 +1,5 @@
 //! `validate`.
 
-use std::collections::BTreeSet;
-
 use repo_model::problem::Problems;
 use repo_model::text;
 use serde_json::json;
@@ -53,7 +51,6 @@ pub(super) fn run(place: &Place, args: &Args) -> Result<u8, Failure> {
     let fixes = if args.fix { fix(&root, super::threads())? } else { Vec::new() };
     let told = |Fix { file, what }: &Fix| format!("{}: {}\n", text::line(file), text::line(what));
     let text = fixes.iter().map(told).collect::<String>();
-    let fixed: BTreeSet<_> = fixes.iter().map(|fix| &fix.file).collect();
     let files = match &args.rev {
         Some(rev) => {
             let source = place.source()?;
@@ -64,7 +61,7 @@ pub(super) fn run(place: &Place, args: &Args) -> Result<u8, Failure> {
     let Checked { found, problems, blocked, good, summary } = check(place, &files, args.output)?;
     args.output.print(
         || text + &summary,
-        || json!({ "valid": good, "fixed": fixed, "problems": super::problems_json(&problems), "blocked": blocked }),
+        || json!({ "valid": good, "fixed": fixes, "problems": super::problems_json(&problems), "blocked": blocked }),
         || found,
     );
     Ok(if good { 0 } else { USER })

@@ -7,6 +7,7 @@ use std::path::Path;
 use repo_git::durable::{self, FileError};
 use repo_model::problem::{Mend, Problem, Problems};
 use repo_model::{DeploymentName, DeviceId};
+use serde::Serialize;
 
 use super::edit;
 use crate::fleet::{self, Content, SourceFile};
@@ -23,7 +24,7 @@ pub enum FixError {
 }
 
 /// What was put right.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Fix {
     /// The file, as it is called now.
     pub file: String,
@@ -35,15 +36,32 @@ pub struct Fix {
 /// too many, and a missing id, which the file's name suggests unless it is taken. Nothing is committed.
 pub fn fix(root: &Path, threads: usize) -> Result<Vec<Fix>, FixError> {
     let mut fixes = rename(root, &work_tree(root)?)?;
+    fixes.extend(mend_files(root, threads)?);
+    let identified = identify(root)?;
+    if !identified.is_empty() {
+        // What a deployment says is only read once it has an id.
+        fixes.extend(identified);
+        fixes.extend(mend_files(root, threads)?);
+    }
+    Ok(fixes)
+}
+
+/// Mends what is in files.
+fn mend_files(root: &Path, threads: usize) -> Result<Vec<Fix>, FixError> {
     let mut files = work_tree(root)?;
-    let mended = mend(&mut files, threads);
-    let changed: BTreeSet<_> = mended.iter().map(|fix| fix.file.as_str()).collect();
+    let fixes = mend(&mut files, threads);
+    let changed: BTreeSet<_> = fixes.iter().map(|fix| fix.file.as_str()).collect();
     for file in files.iter().filter(|file| changed.contains(file.path.as_str())) {
         if let Content::Plain(bytes) = &file.content {
             replace(&root.join(&file.path), bytes)?;
         }
     }
-    fixes.extend(mended);
+    Ok(fixes)
+}
+
+/// Gives an id to what has none.
+fn identify(root: &Path) -> Result<Vec<Fix>, FixError> {
+    let (files, mut fixes) = (work_tree(root)?, Vec::new());
     for file in fleet::without_id(&files) {
         let Some(id) = suggested(&file).filter(|id| !fleet::has_id(&files, &file, id)) else { continue };
         let path = root.join(&file);

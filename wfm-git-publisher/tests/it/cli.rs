@@ -1,9 +1,9 @@
 //! The program as operators use it: what it prints, how it ends, what it leaves behind.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::registry::Registry;
-use crate::support::{Lab, SECOND};
+use crate::support::{Lab, Ran, SECOND};
 
 /// From nothing to a signed desired state, with nothing but the program, Git and a registry.
 #[test]
@@ -235,6 +235,33 @@ fn missing_ids_are_written_from_the_names_of_the_files() {
     assert!(lab.read("deployments/Good_Morning.yaml").starts_with("id: good-morning\n"));
     lab.remove("devices/press-01-copy/press-01.yaml");
     lab.run(&["validate"]).good();
+}
+
+#[test]
+fn what_is_only_read_once_there_is_an_id_is_put_right_with_it_and_told_to_programs() {
+    let lab = Lab::new();
+    lab.edit("deployments/hello.yaml", "id: hello\n", "");
+    lab.edit("deployments/hello.yaml", "greeting: hello from the press", "greting: servus");
+    lab.edit("deployments/hello.yaml", "interval: 10", "interval: \"10\"");
+    let fixed = |ran: Ran| serde_json::from_str::<Value>(&ran.good()).unwrap()["fixed"].take();
+    let told = json!([
+        { "file": "deployments/hello.yaml", "what": "wrote its id" },
+        { "file": "deployments/hello.yaml", "what": "overrides[0].parameters.interval: wrote 10 for \"10\"" },
+        { "file": "deployments/hello.yaml", "what": "parameters.greting: wrote greeting for greting" },
+    ]);
+    let mut all = fixed(lab.run(&["validate", "--fix", "--output", "json"]));
+    all.as_array_mut().unwrap()[1..].sort_by_key(|one| one["what"].to_string());
+    assert_eq!(all, told);
+    let text = lab.read("deployments/hello.yaml");
+    assert!(
+        text.contains("id: hello\n") && text.contains("greeting: servus") && text.contains("interval: 10"),
+        "{text}"
+    );
+    assert_eq!(
+        fixed(lab.run(&["validate", "--fix", "--output", "json"])),
+        json!([]),
+        "nothing is left for a second run"
+    );
 }
 
 #[test]
