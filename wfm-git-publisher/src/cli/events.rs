@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 use super::history::{moment, said};
 use super::status::Asked;
 use super::{
-    Output, Place, Progress, asked, pause, print, print_json, print_json_line, print_unknown, questions, read_fleet,
-    table, threads, usable_fleet,
+    Output, Place, Progress, asked, more_rows, pause, print, print_json, print_json_line, print_unknown, questions,
+    read_fleet, table, threads, usable_fleet,
 };
 use crate::error::{Failure, USER};
 use crate::fleet::counted;
@@ -146,8 +146,8 @@ fn print_events(events: &[Value], form: Output, is_first: bool) {
     match form {
         Output::Json => events.iter().for_each(print_json_line),
         Output::Text => {
-            let head = is_first.then(|| HEAD.map(str::to_owned));
-            print(&table(&head.into_iter().chain(events.iter().map(cells)).collect::<Vec<_>>()));
+            let rows: Vec<_> = std::iter::once(HEAD.map(str::to_owned)).chain(events.iter().map(cells)).collect();
+            print(&if is_first { table(&rows) } else { more_rows(&rows) });
         }
     }
 }

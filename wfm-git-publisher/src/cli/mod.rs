@@ -81,7 +81,7 @@ use crate::status::{self as seen, DeviceStatus, Membership, Usable};
 
 use self::output::{Output, OutputArgs, print, print_format, print_json, print_json_line, print_json_text, write_out};
 use self::progress::Progress;
-use self::table::table;
+use self::table::{more_rows, table};
 
 /// Turns a fleet repository into one signed Git repository per device
 ///

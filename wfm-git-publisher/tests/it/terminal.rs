@@ -4,7 +4,9 @@ use std::net::TcpListener;
 use std::thread;
 use std::time::Duration;
 
-use crate::support::{Lab, PROGRAM, Ran};
+use crate::audit::honest::Honest;
+use crate::support::{BEGIN, Lab, PROGRAM, Ran};
+use crate::waves::{self, FIRST};
 
 /// A command line of the program for a shell.
 pub(crate) fn quoted(args: &[&str]) -> String {
@@ -30,6 +32,49 @@ fn a_table_fits_into_the_lines_of_a_terminal_and_is_whole_where_there_is_none() 
     assert!(widest(&format!("stty cols 100; {status}")) <= 100);
     assert!(widest(&format!("stty cols 100; COLUMNS=80 {status}")) <= 80);
     assert!(widest(&status) > 200, "nobody knows how wide its lines are");
+}
+
+#[test]
+fn every_table_fits_into_lines_of_60_and_of_80_characters() {
+    let (honest, waves) = (Honest::new(), waves::lab());
+    let lab = &honest.lab;
+    lab.run(&["account", "add", "desk", "--role", "auditor"]).good();
+    lab.run(&["account", "add", "olga", "--role", "operator", "--path", "deployments/graz-*.yaml"]).good();
+    waves::change(&waves, FIRST, "servus");
+    assert!(waves.publish_at(*BEGIN).is_complete());
+    let tables: [&[&str]; 14] = [
+        &["status"],
+        &["status", "--group-by", "site"],
+        &["trace"],
+        &["history", "press-01", "-n", "1000"],
+        &["events", "--since", "2000-01-01T00:00:00Z"],
+        &["device", "list"],
+        &["device", "show", "press-01"],
+        &["device", "apps", "press-01"],
+        &["deployment", "show", "hello"],
+        &["app", "list"],
+        &["app", "show", "hello"],
+        &["app", "devices", "hello"],
+        &["account", "list"],
+        &["trust", "show"],
+    ];
+    let of_rollouts: [&[&str]; 4] = [&["rollout", "list"], &["rollout", "show", "1"], &["status"], &["trace"]];
+    let tables = tables.iter().map(|args| (lab, args)).chain(of_rollouts.iter().map(|args| (&waves, args)));
+    for ((lab, args), width) in tables.flat_map(|one| [60, 80].map(|width| (one, width))) {
+        let page = lab.on_terminal(&format!("COLUMNS={width} {} 2>/dev/null", quoted(args)), "").out;
+        let is_head = |line: &str| {
+            let name = line.split("  ").next().unwrap_or_default();
+            name.len() > 1 && name.chars().all(|c| c.is_ascii_uppercase() || c == ' ')
+        };
+        // What isn't of a table stands apart by an empty line, and may be longer.
+        let (mut tables, mut in_table) = (0, false);
+        for line in page.lines() {
+            in_table = !line.is_empty() && (in_table || is_head(line));
+            tables += usize::from(in_table);
+            assert!(!in_table || line.chars().count() <= width, "{args:?} in {width}: {line}\n{page}");
+        }
+        assert!(tables > 0, "{args:?}: {page}");
+    }
 }
 
 /// Takes what connects, answers nothing, and hangs up after this time.
