@@ -103,6 +103,8 @@ fn list(place: &Place, args: &ListArgs) -> Result<u8, Failure> {
 }
 
 fn test(place: &Place, args: &TestArgs) -> Result<u8, Failure> {
+    // Without it nobody knows the receivers.
+    place.home()?.check()?;
     let settings = place.config()?.alerts;
     let receivers = settings.map(|settings| settings.receivers).unwrap_or_default();
     let Some(receiver) = receivers.get(&args.receiver) else {

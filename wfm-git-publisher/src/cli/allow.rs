@@ -102,7 +102,7 @@ fn planned(place: &Place) -> Result<Planned, Failure> {
     if home.check_ledger().is_err()
         && let Some(host) = FleetHost::of_clone(&place.root()?)?
     {
-        let said = host.ask(&questions::plan())?;
+        let said = asked::ask(&host, &questions::plan())?;
         eprintln!("note: asked {}", host.url());
         return asked::read(&said);
     }

@@ -182,7 +182,7 @@ fn missing(said: &DeviceAnswers, number: u64) -> Failure {
     let id = &said.device;
     match said.asked {
         Some(asked) if asked >= number => Failure::new(format!("{id} has no answer {number}, though it is done with {asked}"))
-            .hint("answers stand for 24 hours, and a device that joined anew does nothing for a number that it finds; ask again"),
+            .hint("answers stand for 24 hours, of refusals only the newest one, and a device that joined anew does nothing for a number that it finds; ask again"),
         Some(_) => not_yet(id, number),
         None => Failure::new(format!("{id} doesn't say that it answers anything")).hint("device-syncer does since version 0.3"),
     }
@@ -198,7 +198,7 @@ fn said(place: &Place, id: &DeviceId, cached: bool) -> Result<Option<DeviceAnswe
     let home: Home = place.home()?;
     if home.check_ledger().is_err() {
         let Some(host) = FleetHost::of_clone(&place.root()?)? else { return Ok(None) };
-        return asked::read(&host.ask(&questions::answers(id))?).map(Some);
+        return asked::read(&asked::ask(&host, &questions::answers(id))?).map(Some);
     }
     let source = place.published_source()?;
     let fleet = super::read_fleet(&source, source.resolve("HEAD")?)?;

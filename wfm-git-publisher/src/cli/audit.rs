@@ -12,8 +12,11 @@ pub(super) use report::{agreed_by, agreement_json};
 use serde_json::json;
 
 use super::{OutputArgs, Progress};
-use crate::audit::{self, Archives, Audit, Checkpoint, Finding, Level, Options, Record, Start, UNPROVEN};
+use crate::audit::{
+    self, Archives, ArchivesError, Audit, Checkpoint, Finding, Level, Options, Record, Start, UNPROVEN,
+};
 use crate::error::{Failure, USER};
+use crate::repos::ControlError;
 
 /// Proves the history of device repositories, from the first commit on
 ///
@@ -82,7 +85,15 @@ impl LedgerArgs {
     fn read(&self, start: &Start) -> Result<Option<Archives>, Failure> {
         let Some(control) = &self.control else { return Ok(None) };
         let read = Archives::handed_out(control, start);
-        let noted = read.map_err(|error| Failure::of(&error).about(control.display().to_string()))?;
+        let noted = read.map_err(|error| {
+            let failure = Failure::of(&error).about(control.display().to_string());
+            match error {
+                ArchivesError::Control(ControlError::Open(_)) => {
+                    failure.hint("name the publisher's control.git, or a clone of it")
+                }
+                _ => failure,
+            }
+        })?;
         Ok(Some(match &self.archives {
             Some(directory) => noted.with_bundles(directory.clone(), std::env::temp_dir()),
             None => noted,

@@ -7,7 +7,7 @@ use std::time::Instant;
 use clap::{ArgMatches, FromArgMatches};
 use repo_model::text;
 
-use super::asked::Next;
+use super::asked::{self, Next};
 use super::questions::{OUTPUT, Question, Shown};
 use super::{
     Output, PAUSE, PAUSE_OF_HOST, Place, events, pending, print, print_json_text, rollout, status, terminal, unpushed,
@@ -42,7 +42,7 @@ pub(super) fn ask(place: &Place, matches: &ArgMatches) -> Result<Option<u8>, Fai
         _ => value.to_owned(),
     });
     eprint!("note: asked {}\n{note}", host.url());
-    let Some(shown) = shown else { return show(&host.ask(&asked)?).map(Some) };
+    let Some(shown) = shown else { return show(&asked::ask(&host, &asked)?).map(Some) };
     let form: Output = arguments.get_one(OUTPUT).copied().unwrap_or_default();
     match shown {
         Shown::Status => {
@@ -86,7 +86,7 @@ fn again(host: &FleetHost, first: &str, mut take: impl FnMut(&Answer) -> Result<
     let (mut question, mut is_first, mut is_away, mut told) = (first.to_owned(), true, false, String::new());
     loop {
         let begun = Instant::now();
-        let asked = host.ask(&question);
+        let asked = if is_first { asked::ask(host, &question) } else { host.ask(&question, None, || ()) };
         let took = begun.elapsed();
         let (said, wait, next) = match asked {
             // It can't answer this, and says why.

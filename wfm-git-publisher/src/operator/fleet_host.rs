@@ -231,20 +231,19 @@ impl FleetHost {
         Ok(())
     }
 
-    /// Asks a question, a path with its query.
+    /// Asks a question, a path with its query, with this JSON sent along; `wait` is called once git has given a credential, and what it
+    /// returns is kept until the answer is here.
     ///
     /// # Errors
     /// The host can't be asked, or has no answer.
-    pub fn ask(&self, question: &str) -> Result<Answer, FleetHostError> {
-        self.ask_with(question, None)
-    }
-
-    /// The same with this JSON sent along.
-    ///
-    /// # Errors
-    /// As [`FleetHost::ask`].
-    pub fn ask_with(&self, question: &str, sent: Option<&[u8]>) -> Result<Answer, FleetHostError> {
+    pub fn ask<T>(
+        &self,
+        question: &str,
+        sent: Option<&[u8]>,
+        wait: impl FnOnce() -> T,
+    ) -> Result<Answer, FleetHostError> {
         let (agent, filled) = (self.agent(None)?, self.filled()?);
+        let _waiting = wait();
         let response = self.request(&agent, filled.as_ref(), question, sent)?;
         let (status, is_json) = (response.status, response.content_type() == "application/json");
         let header = |name: &str| response.header(name).map(str::to_owned);

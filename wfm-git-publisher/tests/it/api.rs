@@ -461,6 +461,7 @@ fn who_can_run_what_is_deployed_from_a_clone_its_host_says_and_what_it_is_not_as
         &["enroll", "open", "--for", "8h"],
         &["account", "list"],
         &["publish"],
+        &["alert", "test", "desk"],
     ] {
         let said = there.run(args).failed(1);
         assert!(said.contains("there is no publisher's home at") && said.contains("isn't asked for this"), "{said}");

@@ -119,7 +119,9 @@ fn answers_are_shown_as_the_device_signed_them_and_steer_no_terminal() {
     let json: Value = serde_json::from_str(&json).expect("JSON");
     assert_eq!(json["answers"][0]["logs"]["web"][0], "web-1  | \u{1b}[2Jready", "it means the same");
     assert!(answers(&["6"]).failed(1).contains("press-01 hasn't answered 6 yet"));
-    assert!(answers(&["3"]).failed(1).contains("press-01 has no answer 3, though it is done with 5"));
+    let gone = answers(&["3"]).failed(1);
+    assert!(gone.contains("press-01 has no answer 3, though it is done with 5"), "{gone}");
+    assert!(gone.contains("answers stand for 24 hours, of refusals only the newest one"), "{gone}");
     assert!(lab.run(&["device", "answers", "press-99"]).failed(1).contains("no device `press-99`"));
     // The next number is above what the device is done with, whatever the file lost.
     assert!(lab.run(&["device", "sync", DEVICE]).good().contains("press-01 is asked: 6 (sync)"));

@@ -4,6 +4,8 @@ use std::net::TcpListener;
 use std::thread;
 use std::time::Duration;
 
+use repo_testkit::git::git;
+
 use crate::audit::honest::Honest;
 use crate::support::{BEGIN, Lab, PROGRAM, Ran};
 use crate::waves::{self, FIRST};
@@ -107,6 +109,29 @@ fn a_terminal_is_told_how_far_a_command_is_by_one_line_and_whatever_else_reads_i
     assert!(page.starts_with(&format!("\r{line}\r{line}")), "{page:?}");
     assert!(page.contains(&format!("\r{line}\r{blank}\rerror: ")) && !page.contains('\u{1b}'), "{page:?}");
     assert!(said.starts_with(&format!("{line}\nerror: ")) && !said.contains('\r'), "{said:?}");
+}
+
+#[test]
+fn a_command_that_waits_for_a_registry_or_for_the_host_of_its_clone_says_so() {
+    let lab = Lab::new();
+    let silent = || silent_registry(Duration::from_millis(2500));
+    let package = format!("oci://{}/vendor/hello:1.0.0", silent());
+    let clone = lab.dir().join("elsewhere/fleet");
+    git(lab.dir(), &["clone", "--quiet", lab.fleet.to_str().unwrap(), clone.to_str().unwrap()]);
+    let host = format!("https://{}", silent());
+    let helper = "!f() { echo username=desk; echo password=secret; }; f";
+    for (key, value) in [("wfm.host", host.as_str()), ("credential.helper", helper)] {
+        git(&clone, &["config", "--local", key, value]);
+    }
+    let commands: [(&[&str], _); 3] = [
+        (&["app", "add", &package], "fetching the package"),
+        (&["app", "diff", "hello@1.0.0", &package], "fetching the packages"),
+        (&["-C", clone.to_str().unwrap(), "status"], "waiting for the host"),
+    ];
+    for (args, told) in commands {
+        let ran = lab.on_terminal(&quoted(args), "");
+        assert!(ran.code != Some(0) && ran.out.contains(&format!("\r{told}\r")), "{args:?}: {:?}", ran.out);
+    }
 }
 
 #[test]

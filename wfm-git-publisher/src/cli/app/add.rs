@@ -4,7 +4,7 @@ use repo_model::Digest;
 use repo_model::text;
 use serde_json::{Value, json};
 
-use super::super::{OutputArgs, Place, RegistryArgs, problems_json};
+use super::super::{OutputArgs, Place, Progress, RegistryArgs, problems_json};
 use crate::error::{Failure, warning};
 use crate::fleet::Package;
 use crate::operator::app::{AddedApp, Origin, Places, add_app, check_app, get};
@@ -49,7 +49,9 @@ pub(super) fn run(place: &Place, args: &AddArgs) -> Result<u8, Failure> {
     let root = place.work_tree()?;
     let fleet = FleetRepo::open(&root)?;
     let (commit, registries) = (fleet.resolve("HEAD")?, place.registries(&args.registry)?);
+    let progress = Progress::start("fetching the package");
     let got = get(&args.origin, &Places { fleet: &fleet, commit, registries: &registries })?;
+    drop(progress);
     let (from, revision) = (args.origin.to_string(), got.revision.clone());
     let added = match args.dry_run {
         true => check_app(&root, got)?,

@@ -3,7 +3,7 @@
 use repo_model::text;
 use serde_json::{Value, json};
 
-use super::super::{OutputArgs, Place, RegistryArgs};
+use super::super::{OutputArgs, Place, Progress, RegistryArgs};
 use crate::error::Failure;
 use crate::fleet::{Application, Package};
 use crate::operator::app::{AppError, Got, Origin, Places, get};
@@ -50,7 +50,9 @@ pub(super) fn run(place: &Place, args: &DiffArgs) -> Result<u8, Failure> {
             Err(problems) => Err(AppError::Refused { from, problems }),
         }
     };
+    let progress = Progress::start("fetching the packages");
     let (old, new) = (read(&args.old)?, read(&args.new)?);
+    drop(progress);
     let all = of_packages((&old.0, &old.1), (&new.0, &new.1));
     let [from, to] = [&old, &new].map(|(application, _)| {
         let (id, version) = application.key();

@@ -201,7 +201,7 @@ impl Proposal<'_> {
         let mut answers = Vec::new();
         for ((application, version), devices) in asked {
             let package = format!("{application}@{version}");
-            let why = match host.ask(&questions::devices(&package)) {
+            let why = match asked::ask(host, &questions::devices(&package)) {
                 Ok(said) if said.is_json => {
                     let Asked { devices: all } = asked::read(&said)?;
                     answers.extend(all.into_iter().filter(|one| devices.contains(&one.device)));
@@ -235,7 +235,7 @@ impl Proposal<'_> {
             let files = Proposed::between(&known, files).ok_or_else(|| Failure::new("not all files are texts"))?;
             let sent = serde_json::to_vec(&Proposed { devices: touched.iter().cloned().collect(), files });
             let sent = sent.map_err(|error| Failure::new(error.to_string()))?;
-            Ok::<_, Failure>(host.ask_with(&questions::plan_of(&rev, form), Some(&sent))?)
+            Ok::<_, Failure>(asked::ask_with(host, &questions::plan_of(&rev, form), Some(&sent))?)
         };
         let told: Told = asked::read(&ask(after, "json")?)?;
         let found = told.errors()?;

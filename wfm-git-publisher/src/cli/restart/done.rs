@@ -67,7 +67,7 @@ impl Asked<'_> {
         let (place, id, devices) = (self.place, &self.deployment.id, self.device.map_or(&[][..], std::slice::from_ref));
         if place.home()?.check_ledger().is_err() {
             let Some(host) = FleetHost::of_clone(&place.root()?)? else { return Ok(None) };
-            return asked::read(&host.ask(&questions::deployment(id, devices))?).map(Some);
+            return asked::read(&asked::ask(&host, &questions::deployment(id, devices))?).map(Some);
         }
         let told = deployment_show::told(place, id, devices, cached)?;
         serde_json::from_value(told).map(Some).map_err(|error| Failure::new(error.to_string()))

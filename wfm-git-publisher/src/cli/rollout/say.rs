@@ -182,7 +182,7 @@ fn open(place: &Place, number: u32) -> Result<Option<Open>, Failure> {
             eprintln!("note: the publisher's home isn't here, so nobody checks whether there is a rollout {number}");
             return Ok(None);
         };
-        let said = host.ask(&questions::rollout(number))?;
+        let said = asked::ask(&host, &questions::rollout(number))?;
         eprintln!("note: asked {}", host.url());
         let status: RolloutStatus = asked::read(&said)?;
         if let Some(failure) = ended(&status.state) {

@@ -176,6 +176,11 @@ fn a_ledger_that_no_publisher_of_the_fleet_signed_excuses_no_missing_epoch() {
     git(&forged, &["update-ref", "refs/heads/control", &tree]);
     let refused = place.audit(&["--control", &forged.display().to_string()]).failed(1);
     assert!(refused.contains("isn't signed by a publisher of its newest roster"), "{refused}");
+    let refused = place.audit(&["--control", &lab.home.devices().display().to_string()]).failed(1);
+    assert!(
+        refused.contains("is not a Git repository") && refused.contains("hint: name the publisher's control.git"),
+        "{refused}"
+    );
     let another = format!("sha256:{}", "0".repeat(64));
     let (home, control) = (lab.home.devices().display().to_string(), lab.home.control().display().to_string());
     let refused = lab.run(&["audit", &home, "--roster", &another, "--control", &control]).failed(1);
