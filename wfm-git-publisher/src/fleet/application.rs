@@ -1,16 +1,19 @@
 //! Application packages: found by what their `margo.yaml` says they are, which their path must repeat.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use repo_model::ApplicationId;
 use repo_model::margo::configuration::Schema;
 use repo_model::margo::description::DeploymentProfile;
 use repo_model::margo::{ApplicationDescription, ProfileType, Target};
 use repo_model::problem::{Problem, Problems};
+use repo_model::value::ParamValue;
 use repo_model::yaml::{Limits, Node, Span, parse};
 
 use super::file::SourceFile;
 use super::place::Place;
+use super::schema::{Breach, ValueRule};
 
 /// The file of a package that describes it.
 pub const MARGO_YAML: &str = "margo.yaml";
@@ -35,7 +38,30 @@ pub struct Application {
 pub struct Rule {
     /// Whether it can't change once installed.
     pub immutable: bool,
-    pub schema: Schema,
+    /// The same for all parameters that name it.
+    values: Arc<ValueRule>,
+}
+
+impl Rule {
+    /// As the vendor wrote it.
+    pub fn schema(&self) -> &Schema {
+        &self.values.schema
+    }
+
+    /// Where it stands in the package's `margo.yaml`.
+    pub fn place(&self) -> &Place {
+        &self.values.place
+    }
+
+    /// Checks a value against it.
+    pub(crate) fn check(&self, value: &ParamValue) -> Result<(), Breach> {
+        self.values.check(value)
+    }
+
+    /// Why its pattern isn't applied, if it isn't.
+    pub(super) fn doubt(&self) -> Option<Problem> {
+        self.values.doubt()
+    }
 }
 
 /// A profile of a package, with what is needed to render it.
@@ -75,6 +101,12 @@ impl Application {
         self.pointers.get(&(parameter.to_owned(), target.pointer.clone()))
     }
 
+    /// A rule each of those that several parameters name, in the order of the file.
+    pub(super) fn distinct_rules(&self) -> impl Iterator<Item = &Rule> {
+        let rules: BTreeMap<_, _> = self.rules.values().map(|rule| (rule.place(), rule)).collect();
+        rules.into_values()
+    }
+
     /// Its folder in the fleet repository.
     pub fn folder(&self) -> String {
         format!("applications/{}/{}", self.description.id, self.description.version)
@@ -106,7 +138,9 @@ impl Application {
             }
         };
         let node = parse(file, bytes, &Limits::VENDOR).ok()?;
-        Some(Self::prepare(file, description, &node))
+        let application = Self::prepare(file, description, &node);
+        problems.extend(application.distinct_rules().filter_map(|rule| rule.values.problem()));
+        Some(application)
     }
 
     fn prepare(file: &str, description: ApplicationDescription, node: &Node) -> Self {
@@ -130,18 +164,32 @@ impl Application {
         });
         let configuration = description.configuration.iter();
         let settings = configuration.flat_map(|one| one.sections.iter().flat_map(|section| &section.settings));
-        let rules = settings.filter_map(|setting| {
-            let (_, schema) = description.configuration.as_ref()?.rule(&setting.parameter)?;
-            let rule = Rule { immutable: setting.immutable, schema: schema.clone() };
-            Some((setting.parameter.clone(), rule))
-        });
+        let schemas = description.configuration.iter().flat_map(|one| one.schemas.iter().enumerate());
+        let schemas: BTreeMap<_, _> = schemas
+            .map(|(index, schema)| {
+                let span =
+                    node.at(&["configuration", "schema"]).and_then(|list| list.item(index)).map(|node| node.span);
+                let place = place(span.unwrap_or(node.span), format!("configuration.schema[{index}]"));
+                (schema.name.as_str(), Arc::new(ValueRule::new(schema.clone(), place)))
+            })
+            .collect();
+        let mut rules = BTreeMap::<String, Rule>::new();
+        for setting in settings {
+            let Some(values) = schemas.get(setting.schema.as_str()) else { continue };
+            let rule = Rule { immutable: setting.immutable, values: Arc::clone(values) };
+            // Of two settings of one parameter the first one's rule counts.
+            rules
+                .entry(setting.parameter.clone())
+                .and_modify(|rule| rule.immutable = setting.immutable)
+                .or_insert(rule);
+        }
         let profile = |(index, profile): (usize, &DeploymentProfile)| {
             let key = format!("deploymentProfiles[{index}]");
             let span = node.at(&["deploymentProfiles"]).and_then(|list| list.item(index)).map(|node| node.span);
             Profile::new(profile, &description, place(span.unwrap_or(node.span), key))
         };
         let profiles = description.profiles.iter().enumerate().map(profile).collect();
-        let (places, pointers, rules) = (places.collect(), pointers.collect(), rules.collect());
+        let (places, pointers) = (places.collect(), pointers.collect());
         Self { file: file.to_owned(), rules, profiles, places, pointers, description }
     }
 }

@@ -6,18 +6,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use repo_model::margo::ProfileType;
-use repo_model::margo::configuration::Schema;
 use repo_model::problem::{Mend, Problem, Problems, Severity};
 use repo_model::value::ParamValue;
 use repo_model::yaml::{Plain, nearest, resolve};
 use repo_model::{ApplicationId, DeploymentName, DeviceId, KeyText};
 
-use super::application::Application;
+use super::application::{Application, Rule};
 use super::deployment::{Choice, Override, Written};
 use super::file::{Decoded, Role, SourceFile, decode};
 use super::listed::{NONE, listed};
 use super::place::Place;
-use super::schema::{self, Breach};
+use super::schema::Breach;
 use super::selector::Selector;
 use super::values::{Given, Setting, Values};
 use super::{Broken, Deployment, Device, Group, Settings, Subject, cycles, doubts};
@@ -391,21 +390,29 @@ impl Check<'_> {
 /// What is wrong with a value by the package's rule for it; a warning where the rule can't be applied. What a template makes is
 /// checked on each device; what stays on the device is checked by no one.
 pub fn check_value(application: &Application, name: &str, given: &Given) -> Option<Problem> {
-    let Setting::Literal(value) = &given.setting else { return None };
-    let rule = &application.rules.get(name)?.schema;
-    match schema::check(rule, value) {
+    let rule = application.rules.get(name)?;
+    let doubt = |message: String| {
+        let hint = format!("its rule is `{}`, {}", rule.schema().name, rule.place());
+        given.place.problem(message).hint(hint).warning()
+    };
+    let value = match &given.setting {
+        Setting::Literal(value) => value,
+        Setting::Template(_) => return rule.doubt().map(|problem| doubt(problem.message)),
+        _ => return None,
+    };
+    match rule.check(value) {
         Ok(()) => None,
         Err(Breach::Wrong(message)) => {
-            let problem = given.place.problem(message).hint(format!("its rule is `{}`", rule.name));
+            let problem = given.place.problem(message).hint(format!("its rule is `{}`", rule.schema().name));
             Some(meant(rule, value).into_iter().fold(problem, Problem::mend))
         }
-        Err(Breach::Doubt(message)) => Some(given.place.problem(message).warning()),
+        Err(Breach::Doubt(message)) => Some(doubt(message)),
     }
 }
 
 /// What follows the rule with quotes, or without them, and is the same otherwise.
-fn meant(rule: &Schema, value: &ParamValue) -> Option<Mend> {
-    let follows = |other: &ParamValue| schema::check(rule, other).is_ok();
+fn meant(rule: &Rule, value: &ParamValue) -> Option<Mend> {
+    let follows = |other: &ParamValue| rule.check(other).is_ok();
     match value {
         ParamValue::String(text) => {
             let plain = match resolve(text) {

@@ -12,6 +12,9 @@ use unicode_normalization::{UnicodeNormalization, is_nfc};
 
 use super::application::{Application, MARGO_YAML};
 
+/// So many rules' patterns are tried before a package comes into a fleet.
+const MAX_TRIED: usize = 100;
+
 /// The most files of a package.
 pub const MAX_FILES: usize = 1000;
 
@@ -93,6 +96,7 @@ impl Package {
                 let problem = Problem::error(place(MARGO_YAML), message).key("metadata.version");
                 problems.push(problem.hint("a version is letters, digits and inner `. _ + -`, at most 128"));
             }
+            problems.extend(application.distinct_rules().take(MAX_TRIED).filter_map(|rule| rule.doubt()));
             let missing = resources(&application.description).filter(|(_, path)| !self.files.contains_key(*path));
             problems.extend(missing.map(|(key, path)| {
                 let message = format!("names `{path}`, which is not in the package");
@@ -300,6 +304,36 @@ mod tests {
             assert!(said.contains("in/margo.yaml: metadata.version: "), "{bad}: {said}");
         }
         assert!(is_folder_name("1.0.0-rc.3+build.5") && is_folder_name("7"));
+    }
+
+    #[test]
+    fn what_of_its_rules_can_not_be_checked_is_told_and_too_many_options_are_refused() {
+        let with = |schemas: &str| {
+            let names = ["first", "second"];
+            let parameters: String = names
+                .iter()
+                .map(|name| format!("  {name}: {{targets: [{{pointer: {name}, components: [a]}}]}}\n"))
+                .collect();
+            let settings = names.map(|name| format!("{{parameter: {name}, name: {name}, schema: rule}}")).join(", ");
+            let text = format!(
+                "{DESCRIPTION}parameters:\n{parameters}configuration:\n  sections: [{{name: all, settings: [{settings}]}}]\n  \
+                 schema:\n  - {schemas}\n"
+            );
+            let mut package = package(&[]);
+            package.files.insert(MARGO_YAML.to_owned(), PackageFile::new(text.into_bytes(), 0o644));
+            package
+        };
+        for pattern in [r"^\w{1,400}.*$".to_owned(), "(?=a)a".to_owned(), "a".repeat(5000)] {
+            let (_, told) =
+                with(&format!("{{name: rule, dataType: string, regexMatch: '{pattern}'}}")).read("in").unwrap();
+            // Once, although two parameters have it.
+            let told = told.to_string();
+            assert!(told.starts_with("in/margo.yaml:13:5: "), "{told}");
+            assert_eq!(told.matches("configuration.schema[0].regexMatch: can't be checked: ").count(), 1, "{told}");
+        }
+        let options = vec!["a"; 10_001].join(", ");
+        let said = refused(&with(&format!("{{name: rule, dataType: string, options: [{options}]}}")));
+        assert!(said.starts_with("in/margo.yaml:13:5: configuration.schema[0].options: has 10001 options"), "{said}");
     }
 
     #[test]

@@ -135,7 +135,7 @@ pub fn parameter_rules(application: &Application, name: &str) -> Option<String> 
 }
 
 fn schema(application: &Application, name: &str) -> Option<serde_json::Map<String, Value>> {
-    let rule: &Schema = &application.rules.get(name)?.schema;
+    let rule: &Schema = application.rules.get(name)?.schema();
     match serde_json::to_value(rule) {
         Ok(Value::Object(rule)) => Some(rule),
         _ => None,

@@ -14,7 +14,7 @@ use repo_model::problem::{Problem, Problems};
 use repo_model::value::ParamValue;
 
 use super::{Facts, Locks, Work, profiles};
-use crate::fleet::schema::{self, Breach};
+use crate::fleet::schema::Breach;
 use crate::fleet::{Device, Fleet, Layers, Names, NotReadable, Place, Profile, Setting, shown_value};
 
 /// The documents of a device as far as nothing is wrong with them, each of the profile that the device gets if nothing is
@@ -112,7 +112,7 @@ impl Work<'_> {
         let rule = application.rules.get(name);
         let Some((_, given)) = layers.of(name).next() else {
             let default = application.description.parameters.get(name).and_then(|one| one.default.clone());
-            let is_required = rule.is_some_and(|rule| rule.schema.allow_empty == Some(false));
+            let is_required = rule.is_some_and(|rule| rule.schema().allow_empty == Some(false));
             return match default {
                 None if is_required => {
                     let problem = self.deployment.place.problem(format!("`{name}` has no value"));
@@ -130,10 +130,10 @@ impl Work<'_> {
             Setting::Encrypted(name) => self.encrypted(name, &given.place).map(Some),
             Setting::Template(template) => {
                 let value = template.fill(names)?;
-                match rule.map_or(Ok(()), |rule| schema::check(&rule.schema, &value)) {
+                match rule.map_or(Ok(()), |rule| rule.check(&value)) {
                     Err(Breach::Wrong(message)) => {
                         let text = format!("makes {}, which {message}", shown_value(&value));
-                        let rule = rule.map(|rule| rule.schema.name.as_str()).unwrap_or_default();
+                        let rule = rule.map(|rule| rule.schema().name.as_str()).unwrap_or_default();
                         Err(given.place.problem(text).hint(format!("its rule is `{rule}`")))
                     }
                     _ => Ok(Some(Value::Literal(value))),

@@ -131,13 +131,6 @@ impl ItemType {
 }
 
 impl Configuration {
-    /// The setting of a parameter and its rule, if there is one.
-    pub fn rule(&self, parameter: &str) -> Option<(&Setting, &Schema)> {
-        let setting = self.sections.iter().flat_map(|section| &section.settings).find(|s| s.parameter == parameter)?;
-        let schema = self.schemas.iter().find(|schema| schema.name == setting.schema)?;
-        Some((setting, schema))
-    }
-
     /// Reads the configuration; settings must name one of `parameters` and a schema that is there.
     pub(super) fn read(field: Field<'_>, parameters: &BTreeSet<&str>) -> Option<Self> {
         field.mapping(|reader| {

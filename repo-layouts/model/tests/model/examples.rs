@@ -65,7 +65,10 @@ fn the_application_description_round_trips() {
     assert_eq!(targets.iter().map(|target| target.variable()).collect::<Vec<_>>(), ["IDP_URL"]);
     assert_eq!(description.parameters["pollFrequency"].default, Some(ParamValue::Integer(30)));
     assert_eq!(description.parameters["siteId"].default, None);
-    let (setting, schema) = description.configuration.as_ref().unwrap().rule("idpUrl").unwrap();
+    let configuration = description.configuration.as_ref().unwrap();
+    let mut settings = configuration.sections.iter().flat_map(|section| &section.settings);
+    let setting = settings.find(|setting| setting.parameter == "idpUrl").unwrap();
+    let schema = configuration.schemas.iter().find(|schema| schema.name == setting.schema).unwrap();
     assert!(setting.immutable && schema.regex_match.as_deref().is_some_and(|regex| regex.contains(r"[a-z]{2,6}\b")));
     let (again, _) = ApplicationDescription::read("written", &description.to_yaml()).unwrap();
     assert_eq!(again, description);

@@ -11,7 +11,7 @@ use super::super::{OutputArgs, Place, table, threads};
 use super::add::{files_json, size};
 use super::list::users;
 use crate::error::Failure;
-use crate::fleet::{Application, Package, licence, resources, uses, vendors};
+use crate::fleet::{Application, Package, ParameterRule, licence, resources, uses, vendors};
 use crate::operator::app::{Got, Version, of_fleet};
 use crate::plan::{parameter_rules, parameter_type, shown_component};
 
@@ -112,7 +112,7 @@ impl Parameter<'_> {
             "type": parameter_type(self.application, self.name),
             "default": self.default(),
             "immutable": self.is_immutable(),
-            "rule": self.application.rules.get(self.name).map(|rule| &rule.schema),
+            "rule": self.application.rules.get(self.name).map(ParameterRule::schema),
         })
     }
 }

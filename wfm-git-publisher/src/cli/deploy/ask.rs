@@ -118,7 +118,8 @@ impl<R: BufRead, W: Write> Dialog<R, W> {
         let kind = parameter_type(application, &setting.parameter);
         self.say(&format!("    {kind}{}{immutable}", rules.unwrap_or_default()))?;
         let default = now.cloned().or_else(|| question.default.cloned().map(Setting::Literal));
-        let must = application.rules.get(&setting.parameter).is_some_and(|rule| rule.schema.allow_empty == Some(false));
+        let must =
+            application.rules.get(&setting.parameter).is_some_and(|rule| rule.schema().allow_empty == Some(false));
         let shown = default.as_ref().map_or_else(|| "none".to_owned(), Setting::to_yaml);
         loop {
             let answer = self.ask(&format!("    {} [{shown}]:", setting.parameter))?;

@@ -18,7 +18,7 @@ use super::ask::{Dialog, named};
 use super::options::{AnswerArgs, Said};
 use crate::error::{Failure, warning};
 use crate::explain::{Answer, CanRun, can_run};
-use crate::fleet::{self, Application, Fleet, Reading, SourceFile, counted, read_applications};
+use crate::fleet::{self, Application, Fleet, ParameterRule, Reading, SourceFile, counted, read_applications};
 use crate::hosting::Proposed;
 use crate::operator::FleetHost;
 use crate::operator::deploy::{self, DeploymentFile, Question};
@@ -313,7 +313,7 @@ impl Proposal<'_> {
                 "name": one.setting.name,
                 "description": one.setting.description,
                 "immutable": one.setting.immutable,
-                "rule": self.application.rules.get(parameter).map(|rule| &rule.schema),
+                "rule": self.application.rules.get(parameter).map(ParameterRule::schema),
                 "default": one.default,
             })
         };

@@ -4,7 +4,7 @@ use repo_model::margo::configuration::{DataType, ItemType, Schema};
 use repo_model::problem::{Problem, Problems};
 use repo_model::value::ParamValue;
 
-use crate::fleet::{Application, Given, check_value, read_values};
+use crate::fleet::{Application, Given, ParameterRule, check_value, read_values};
 
 /// What a value is by its parameter's rule, else by its default.
 #[derive(Clone, Copy)]
@@ -35,7 +35,7 @@ pub fn given(application: &Application, parameter: &str, answer: &str, about: &s
 }
 
 fn kind(application: &Application, parameter: &str, answer: &str) -> Kind {
-    let rule = application.rules.get(parameter).map(|rule| &rule.schema);
+    let rule = application.rules.get(parameter).map(ParameterRule::schema);
     let default = application.description.parameters.get(parameter).and_then(|one| one.default.as_ref());
     match (rule, default) {
         (Some(Schema { data_type: DataType { item, array }, multiselect, .. }), _) => {
