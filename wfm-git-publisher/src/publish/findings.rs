@@ -217,10 +217,10 @@ impl Findings {
         self.waiting = waiting;
     }
 
-    /// Takes over that a pass couldn't even begin.
+    /// Takes over that a pass couldn't even begin; what is known of single devices and deployments stays so.
     pub(super) fn failed(&mut self, error: &PublishError, now: Timestamp) {
         let found = self.met(of_pass(error), now);
-        self.blocked.retain(|one| one.device.is_some());
+        self.blocked.retain(|one| one.device.is_some() || one.deployment.is_some());
         self.blocked.insert(0, found);
     }
 }
@@ -242,6 +242,10 @@ mod tests {
         findings.failed(&error, first);
         findings.failed(&error, later);
         assert_eq!((findings.blocked.len(), findings.blocked[0].since), (1, Some(first)));
+        let lost = Blocked::new(Code::FleetInvalid, "").about(&"lost".parse().unwrap());
+        findings.blocked.push(lost.clone());
+        findings.failed(&error, later);
+        assert_eq!(findings.blocked[1..], [lost]);
         findings.write(&home).unwrap();
         assert_eq!(Findings::read(&home), findings);
         let unmet = findings.since(Blocked::new(Code::KeyChanged, "").on(&device));
