@@ -8,7 +8,7 @@ use tempfile::TempDir;
 
 /// Each program with what systemd may call the exposure of its service at most, in tenths; 100 is a service without any
 /// sandbox. What stands open is told in `docs/service.md`.
-const SERVICES: [(&str, &str); 2] = [("device-syncer", "32"), ("wfm-git-publisher", "17")];
+const SERVICES: [(&str, &str); 2] = [("device-syncer", "35"), ("wfm-git-publisher", "17")];
 
 /// A service's unit, which starts the program from where it was built.
 fn unit(name: &str) -> (TempDir, String) {
@@ -47,4 +47,30 @@ fn services_are_exposed_no_more_than_they_have_to_be() {
         let said = analyze(&["security", "--no-pager", "--offline=true", &format!("--threshold={most}"), &unit]);
         assert!(said.contains("Overall exposure level"), "{name}: {said}");
     }
+}
+
+#[test]
+fn the_syncers_service_may_ask_the_kernel_about_its_clock_and_set_none() {
+    let (_dir, unit) = unit("device-syncer");
+    let unit = fs::read_to_string(unit).expect("the unit");
+    let words = |key: &str| {
+        let values = unit.lines().filter_map(|line| line.strip_prefix(key)?.strip_prefix('='));
+        values.flat_map(str::split_whitespace).map(str::to_owned).collect::<Vec<_>>()
+    };
+    let of = |filter: &str| match filter.starts_with('@') {
+        true => analyze(&["syscall-filter", "--no-pager", filter]),
+        false => filter.to_owned(),
+    };
+    let allowed = words("SystemCallFilter").iter().map(|filter| of(filter)).collect::<Vec<_>>().join("\n");
+    let is_allowed = |call: &str| allowed.lines().any(|line| line.trim() == call);
+    // That of glibc, of musl, and of either on 32 bits.
+    for call in ["clock_adjtime", "adjtimex", "clock_adjtime64"] {
+        assert!(is_allowed(call), "{call}");
+    }
+    assert!(words("ProtectClock").is_empty(), "it forbids these calls whatever the filter says");
+    for call in ["clock_settime", "clock_settime64", "settimeofday"] {
+        assert!(!is_allowed(call), "{call}");
+    }
+    assert!(!words("CapabilityBoundingSet").iter().any(|one| one == "CAP_SYS_TIME"));
+    assert_eq!(words("DevicePolicy"), ["closed"], "the clock's device is no way either");
 }

@@ -68,8 +68,19 @@ pub enum Doubt {
     ClockIsBehind,
     /// Nothing says that the device's clock is right.
     ClockIsUnsynchronised,
+    /// Whether the device's clock is right can't be asked.
+    ClockIsUnasked,
     /// The fleet's windows are meant by a clock that this device doesn't know.
     UnknownZone(String),
+}
+
+/// What the kernel says of the clock that it keeps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum KernelClock {
+    Synchronised,
+    Unsynchronised,
+    /// It may not be asked here.
+    Unasked,
 }
 
 /// Whose windows keep something closed.
@@ -225,9 +236,13 @@ impl<'a> Counting<'a> {
 
 impl Doubt {
     /// What there is to be said against a device's clock, if anything.
-    pub fn of_clock(is_behind: bool, is_synchronised: bool) -> Option<Self> {
-        let unsynchronised = (!is_synchronised).then_some(Self::ClockIsUnsynchronised);
-        if is_behind { Some(Self::ClockIsBehind) } else { unsynchronised }
+    pub fn of_clock(is_behind: bool, kernel: KernelClock) -> Option<Self> {
+        match kernel {
+            _ if is_behind => Some(Self::ClockIsBehind),
+            KernelClock::Synchronised => None,
+            KernelClock::Unsynchronised => Some(Self::ClockIsUnsynchronised),
+            KernelClock::Unasked => Some(Self::ClockIsUnasked),
+        }
     }
 
     /// What it means for who waits.
@@ -240,6 +255,12 @@ impl Doubt {
             Self::ClockIsUnsynchronised => {
                 "the kernel doesn't say that this device's clock is synchronised, so no window is \
                 believed to be open: have it kept by NTP, or say in device.yaml that it is right (`clock: {rtc: true}`)"
+                    .to_owned()
+            }
+            Self::ClockIsUnasked => {
+                "the syncer may not ask the kernel whether this device's clock is synchronised, so no window is \
+                believed to be open: let its unit or container call `adjtimex`, or say in device.yaml that the \
+                clock is right (`clock: {rtc: true}`)"
                     .to_owned()
             }
             Self::UnknownZone(zone) => {
@@ -286,13 +307,15 @@ mod tests {
     #[test]
     fn a_clock_is_believed_where_nothing_is_against_it_and_only_who_has_windows_needs_one() {
         let (behind, unsynchronised) = (Some(Doubt::ClockIsBehind), Some(Doubt::ClockIsUnsynchronised));
-        for (is_behind, is_synchronised, doubt) in [
-            (false, true, None),
-            (false, false, unsynchronised.clone()),
-            (true, true, behind.clone()),
-            (true, false, behind),
+        for (is_behind, kernel, doubt) in [
+            (false, KernelClock::Synchronised, None),
+            (false, KernelClock::Unsynchronised, unsynchronised.clone()),
+            (false, KernelClock::Unasked, Some(Doubt::ClockIsUnasked)),
+            (true, KernelClock::Synchronised, behind.clone()),
+            (true, KernelClock::Unsynchronised, behind.clone()),
+            (true, KernelClock::Unasked, behind),
         ] {
-            assert_eq!(Doubt::of_clock(is_behind, is_synchronised), doubt);
+            assert_eq!(Doubt::of_clock(is_behind, kernel), doubt);
         }
         let now = Timestamp::UNIX_EPOCH;
         let nobodys = Counting { site: None, fleet: None };

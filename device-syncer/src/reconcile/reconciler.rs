@@ -32,7 +32,7 @@ use crate::decision::observation::Observation;
 use crate::decision::plan::Plan;
 use crate::decision::restarting::{self, RequestOver};
 use crate::decision::status::{Report, Reported};
-use crate::decision::windows::{AllWindows, Doubt};
+use crate::decision::windows::{AllWindows, Doubt, KernelClock};
 use crate::reconcile::accept::PassInput;
 use crate::reconcile::begun::Begun;
 use crate::reconcile::choose::choose;
@@ -385,7 +385,8 @@ fn known_fetched(state: &Shared, all: &[DesiredDeployment]) -> AllFetched {
 
 /// Why no window is kept by this device's clock, if it is so.
 pub fn clock_doubt(settings: &Settings, is_behind: bool) -> Option<Doubt> {
-    Doubt::of_clock(is_behind, settings.trusts_clock || kernel_clock::is_synchronised())
+    let kernel = if settings.trusts_clock { KernelClock::Synchronised } else { kernel_clock::ask() };
+    Doubt::of_clock(is_behind, kernel)
 }
 
 /// The clocks by which holds end.

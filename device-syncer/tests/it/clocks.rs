@@ -90,10 +90,18 @@ pub(crate) struct Kernel<'a> {
 impl<'a> Kernel<'a> {
     pub(crate) fn new(world: &'a World, is_synchronised: bool) -> Self {
         let (status, state) = if is_synchronised { ("0", "TIME_OK") } else { ("STA_UNSYNC", "TIME_ERROR") };
-        let (source, library) = (world.path("kernel.c"), world.path(&format!("kernel-{state}.so")));
-        let body = format!("{{ time->status = {status}; return {state}; }}");
-        fs::write(&source, format!("#include <sys/timex.h>\nint adjtimex(struct timex *time) {body}\n"))
-            .expect("written");
+        Self::answering(world, state, &format!("time->status = {status}; return {state};"))
+    }
+
+    /// One that a sandbox doesn't let be asked.
+    fn unasked(world: &'a World) -> Self {
+        Self::answering(world, "EPERM", "errno = EPERM; return -1;")
+    }
+
+    fn answering(world: &'a World, name: &str, body: &str) -> Self {
+        let (source, library) = (world.path("kernel.c"), world.path(&format!("kernel-{name}.so")));
+        let heads = "#include <errno.h>\n#include <sys/timex.h>\n";
+        fs::write(&source, format!("{heads}int adjtimex(struct timex *time) {{ {body} }}\n")).expect("written");
         text(Command::new("cc").args(["-shared", "-fPIC", "-o"]).args([&library, &source]).output().expect("cc runs"));
         Self { world, library }
     }
@@ -385,9 +393,18 @@ fn windows_are_kept_by_a_clock_of_which_the_kernel_or_the_site_says_that_it_is_r
     assert!(said.starts_with("open: "), "{said}");
     synchronised.syncer(&["once"]).good();
     assert_eq!(world.greetings(), ["servus"]);
-    settings("clock: {rtc: true}");
+    let unasked = Kernel::unasked(&world);
     publish(&world, "moin");
-    unsynchronised.syncer(&["once"]).good();
+    let words = "the syncer may not ask the kernel whether this device's clock is synchronised";
+    let said = unasked.syncer(&["once"]).ended(1).stderr;
+    assert_eq!(said.matches("the kernel can't be asked").count(), 1, "{said}");
+    assert!(world.message("greeter").starts_with(words), "{}", world.message("greeter"));
+    let said = unasked.syncer(&["windows"]).good().stdout;
+    assert!(said.starts_with(&format!("closed: {words}")) && said.contains("rtc: true"), "{said}");
+    let doctor = unasked.syncer(&["doctor"]).stdout;
+    assert!(doctor.contains("may not be asked whether it is synchronised"), "{doctor}");
+    settings("clock: {rtc: true}");
+    unasked.syncer(&["once"]).good();
     assert_eq!(world.greetings(), ["moin"]);
     // Who has no windows needs no clock.
     world.settings("clock: {rtc: false}\n");

@@ -12,6 +12,7 @@ use rustix::process::{getegid, geteuid};
 
 use super::Row;
 use crate::config::{Home, Settings, SshIdentity};
+use crate::decision::windows::KernelClock;
 use crate::home;
 use crate::reconcile::kernel_clock;
 use crate::runtimes::Redactor;
@@ -68,10 +69,25 @@ pub(super) fn clock(home: &Home) -> Vec<Row> {
         return vec![Row::failed("clock", format!("{shown}, and {proven:.0} was proven to be over"), set)];
     }
     let needs_kernel = |settings: Settings| settings.gates.windows.is_some() && !settings.trusts_clock;
-    if Settings::read(home).is_ok_and(needs_kernel) && !kernel_clock::is_synchronised() {
-        let found =
-            format!("{shown}, and the kernel doesn't say that it is synchronised: no window of the site's is open");
-        return vec![Row::warning("clock", found, "have it kept by NTP, or say `clock: {rtc: true}` in device.yaml")];
+    if Settings::read(home).is_ok_and(needs_kernel) {
+        let closed = |why: &str, hint: &str| {
+            vec![Row::warning("clock", format!("{shown}, and {why}: no window of the site's is open"), hint)]
+        };
+        match kernel_clock::ask() {
+            KernelClock::Synchronised => {}
+            KernelClock::Unsynchronised => {
+                return closed(
+                    "the kernel doesn't say that it is synchronised",
+                    "have it kept by NTP, or say `clock: {rtc: true}` in device.yaml",
+                );
+            }
+            KernelClock::Unasked => {
+                return closed(
+                    "the kernel may not be asked whether it is synchronised",
+                    "let the container call `adjtimex`, or say `clock: {rtc: true}` in device.yaml",
+                );
+            }
+        }
     }
     vec![match is_synchronised() {
         Some(true) => Row::ok("clock", format!("{shown}, synchronised")),
