@@ -1,5 +1,7 @@
 //! A device that was offline for a long time comes back: in few requests and bytes, and with all that it has to say.
 
+use std::path::Path;
+
 use repo_git::{CommitSpec, Expected, Person, RefMove, Repo, SigningKey, TreeSource};
 use repo_model::{Digest, FileTree};
 use repo_testkit::fake_docker::FakeDocker;
@@ -76,6 +78,67 @@ fn publish_many(fleet: &Fleet) {
     batch.store().expect("stored");
     let name = "refs/heads/desired".to_owned();
     repo.move_refs(&[RefMove { name, expected: Expected::At(before), new: Some(tip) }]).expect("moved");
+}
+
+/// So often docker goes away and comes back while the host is, and the device has a word for each.
+const MANY_OUTAGES: usize = 40;
+
+/// A device behind a proxy that has all of that to tell, and hasn't begun to.
+fn with_much_to_tell(limits: &str) -> (Hosted, FaultProxy, Vec<String>) {
+    let (mut hosted, proxy) = Hosted::behind_a_proxy(limits);
+    hosted.start_host();
+    hosted.adopt_first();
+    proxy.set(Fault::Refuse);
+    let docker = FakeDocker::new(hosted.device.docker_dir());
+    for _ in 0..MANY_OUTAGES {
+        docker.set("unavailable", "");
+        hosted.device.syncer(&["once"]);
+        docker.unset("unavailable");
+        hosted.device.syncer(&["once"]);
+    }
+    let words = said(&hosted.device.clone_dir());
+    assert!(words.len() > 2 * MANY_OUTAGES, "{words:?}");
+    (hosted, proxy, words)
+}
+
+/// What `status` says in a repository, oldest first.
+fn said(repository: &Path) -> Vec<String> {
+    git::git(repository, &["log", "--reverse", "--format=%H %s", "status"]).lines().map(str::to_owned).collect()
+}
+
+/// The device runs until the host knows all of this; what it logged.
+fn until_all_is_told(hosted: &mut Hosted, words: &[String]) -> String {
+    hosted.device.set("poll", "1s");
+    let device = hosted.start_device();
+    let host = hosted.fleet.repository(ID);
+    hosted.until("the host knows everything", |hosted| {
+        let there = git::tip(&host, "status");
+        there.is_some() && there == git::tip(&hosted.device.clone_dir(), "status")
+    });
+    hosted.end(device);
+    let there = said(&host);
+    assert!(there.starts_with(words), "each once, in order: {words:?}, {there:?}");
+    git::git(&host, &["fsck", "--strict", "--full", "--no-dangling"]);
+    std::fs::read_to_string(hosted.dir.path().join("device.log")).expect("a log")
+}
+
+#[test]
+fn a_device_with_more_to_tell_than_its_host_takes_at_once_tells_it_in_parts() {
+    let (mut hosted, proxy, words) = with_much_to_tell("  limits: {pushObjects: 40}\n");
+    proxy.set(Fault::None);
+    let log = until_all_is_told(&mut hosted, &words);
+    let refused = log.matches("the host didn't take the push").count();
+    assert!((1..=4).contains(&refused), "it finds out how much the host takes, and keeps to that: {log}");
+    assert_eq!(hosted.trouble(), None);
+}
+
+#[test]
+fn a_device_at_a_slow_link_tells_in_parts_what_takes_longer_than_one_request_may() {
+    let (mut hosted, proxy, words) = with_much_to_tell("");
+    hosted.device.set("host", "{timeouts: {total: 2s}}");
+    proxy.set(Fault::Throttle(12_000));
+    let log = until_all_is_told(&mut hosted, &words);
+    assert!(log.contains("TotalTimeout"), "{log}");
 }
 
 #[test]

@@ -9,9 +9,11 @@ use repo_model::error_chain;
 use repo_model::roster::{RosterError, Trust};
 
 use crate::config::Device;
+use crate::decision::backoff;
 use crate::host::account::Keeper;
 use crate::host::connection::{HostConnection, RostersError};
 use crate::host::connectivity::Connectivity;
+use crate::host::push_size::PushSize;
 use crate::host::refs::{Ask, RemoteRefs, StatusTip};
 use crate::host::verify::roster_signer;
 use crate::host::wait::WaitedRefs;
@@ -30,12 +32,28 @@ pub struct HostClient {
     waited: Option<WaitedRefs>,
     /// The tip of `site` that couldn't be fetched, and when that was tried.
     unfetched_site: Option<(CommitId, Instant)>,
+    /// How much of `status` the next push brings.
+    pub(super) push_size: PushSize,
+    /// The host refuses `status`, whatever the push's size.
+    refusal: Option<Refusal>,
+    /// What the host said last of a push that it refused.
+    said: String,
     /// When the host last refused what an epoch of `status` needs.
     refused_epoch: Option<Instant>,
     /// Whether the host showed a certificate last that isn't believed.
     is_distrusted: bool,
     /// When it was asked last for rosters that say another authority.
     rosters_asked: Option<Instant>,
+}
+
+/// A host that takes no `status`.
+#[derive(Debug)]
+struct Refusal {
+    /// In a row.
+    times: u32,
+    /// It isn't pushed before that.
+    again: Instant,
+    said: String,
 }
 
 /// How long a host whose certificate isn't believed is asked for no rosters again.
@@ -68,8 +86,9 @@ pub enum Pushed {
     Done,
     /// The host won't have this commit, or lacks what it builds on.
     Refused,
-    /// The branch stands elsewhere by now, the host wasn't reached, or what is here can't be read: the next pass tries
-    /// again.
+    /// It took too long, or the connection broke: it may have been too much at once.
+    BrokeOff,
+    /// The branch stands elsewhere by now, the host is busy, or what is here can't be read: the next pass tries again.
     NotNow,
 }
 
@@ -78,7 +97,20 @@ impl HostClient {
     pub fn new(connection: HostConnection, connectivity: Connectivity) -> Self {
         let (refs, waited, unfetched_site, refused_epoch) = (None, None, None, None);
         let (is_distrusted, rosters_asked) = (false, None);
-        Self { connection, connectivity, refs, waited, unfetched_site, refused_epoch, is_distrusted, rosters_asked }
+        let (push_size, refusal, said) = (PushSize::default(), None, String::new());
+        Self {
+            connection,
+            connectivity,
+            refs,
+            waited,
+            unfetched_site,
+            push_size,
+            refusal,
+            said,
+            refused_epoch,
+            is_distrusted,
+            rosters_asked,
+        }
     }
 
     /// The device's repository at the host.
@@ -229,6 +261,35 @@ impl HostClient {
         self.refs.take_if(|known| !known.take_status(status));
     }
 
+    /// Whether `status` is pushed now: not for a while after the host refused it, which is noted for as long.
+    pub fn may_push_status(&mut self) -> bool {
+        let Some(refusal) = self.refusal.as_ref().filter(|refusal| Instant::now() < refusal.again) else { return true };
+        self.connectivity.refused(&refusal.said, Timestamp::now());
+        false
+    }
+
+    /// The host refuses `status`, which it may do for as long as nobody looks at it: it is tried less and less often.
+    pub(super) fn status_is_refused(&mut self) {
+        let now = Timestamp::now();
+        let times = self.refusal.as_ref().map_or(1, |before| before.times.saturating_add(1));
+        let again = Instant::now() + backoff::wait(times, backoff::jitter(now));
+        let said = std::mem::take(&mut self.said);
+        self.connectivity.refused(&said, now);
+        self.refusal = Some(Refusal { times, again, said });
+    }
+
+    /// The host took some of `status`.
+    pub(super) fn status_is_taken(&mut self) {
+        self.refusal = None;
+    }
+
+    /// A person wants `status` to be pushed at once.
+    pub fn push_status_again(&mut self) {
+        if let Some(refusal) = &mut self.refusal {
+            refusal.again = Instant::now();
+        }
+    }
+
     /// Pushes one branch in one request. Where the host's branches stand is known afterwards only if it took this.
     pub fn push(&mut self, repo: &Repo, update: &PushUpdate) -> Pushed {
         let push = |remote: &Remote| remote.push(repo, std::slice::from_ref(update));
@@ -255,18 +316,29 @@ impl HostClient {
                 }
                 other => {
                     tracing::warn!(branch = update.branch, answer = ?other, "the host didn't take the push");
-                    if matches!(other, Some(PushResult::Refused { .. })) { Pushed::Refused } else { Pushed::NotNow }
+                    match other {
+                        Some(PushResult::Refused { text }) => self.refused(text),
+                        _ => Pushed::NotNow,
+                    }
                 }
             },
             Err(PushError::Remote(error)) => {
                 let doing = format!("can't push `{}`", update.branch);
                 self.connectivity.failed(&error, &doing, Timestamp::now());
-                Pushed::NotNow
+                if error.retry_after().is_some() { Pushed::NotNow } else { Pushed::BrokeOff }
             }
             Err(error) => {
                 tracing::warn!(branch = update.branch, error = error_chain(&error), "can't push");
-                if matches!(error, PushError::Unpack { .. }) { Pushed::Refused } else { Pushed::NotNow }
+                match error {
+                    PushError::Unpack { text } => self.refused(text),
+                    _ => Pushed::NotNow,
+                }
             }
         }
+    }
+
+    fn refused(&mut self, said: String) -> Pushed {
+        self.said = said;
+        Pushed::Refused
     }
 }

@@ -1,4 +1,5 @@
-//! Why the host can't be reached, while it can't: kept beside the clone for `status`, because it can't be reported.
+//! Why the host can't be reached, or takes nothing of what it is told: kept beside the clone for `status`, because it can't be
+//! reported.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -6,7 +7,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use repo_git::{RemoteError, durable};
 use repo_model::report::{Condition, ConditionType};
-use repo_model::{answer, error_chain};
+use repo_model::{answer, error_chain, text};
 
 use crate::decision::conditions;
 use crate::state::local_condition::{self, LocalCondition};
@@ -16,6 +17,9 @@ pub const UNREACHABLE: &str = "Unreachable";
 
 /// The reason of a failure that is a person's word: the device is retired, and its account ended with that.
 pub const RETIRED: &str = "Retired";
+
+/// The reason of a host that is reached, and refuses what this device has to tell.
+pub const REFUSED: &str = "StatusRefused";
 
 /// How long a host is left alone that says that this device is retired.
 const RETIRED_AGAIN: Duration = Duration::from_secs(answer::RETIRED_AGAIN);
@@ -52,15 +56,25 @@ impl Connectivity {
     /// Notes a failure, and logs it: as a warning the first time, as debugging for as long as it stays the same kind
     /// and reason.
     pub fn failed(&mut self, error: &RemoteError, doing: &str, now: Timestamp) {
-        let Condition { kind, reason, message } = condition(error);
+        let condition = condition(error);
+        let retired = (condition.reason == RETIRED).then_some(RETIRED_AGAIN);
+        self.retry_after = self.retry_after.max(error.retry_after()).max(retired);
+        self.note(condition, doing, now);
+    }
+
+    /// The same of a host that refuses `status` by these words.
+    pub fn refused(&mut self, said: &str, now: Timestamp) {
+        let text = format!("the host takes nothing of what this device has to tell: {}", text::line(said));
+        self.note(conditions::condition(ConditionType::Stalled.as_str(), REFUSED, text), "can't push `status`", now);
+    }
+
+    fn note(&mut self, Condition { kind, reason, message }: Condition, doing: &str, now: Timestamp) {
         let is_known = self.known.as_ref().is_some_and(|known| known.kind == kind && known.reason == reason);
         if is_known {
             tracing::debug!(kind, reason, error = message, "{doing}");
         } else {
             tracing::warn!(kind, reason, error = message, "{doing}");
         }
-        let retired = (reason == RETIRED).then_some(RETIRED_AGAIN);
-        self.retry_after = self.retry_after.max(error.retry_after()).max(retired);
         let since = self.known.as_ref().filter(|_| is_known).map_or(now, |known| known.since);
         self.met = Some(LocalCondition { kind, reason, message, since });
     }
@@ -81,6 +95,9 @@ impl Connectivity {
             };
             match (&self.met, written) {
                 (_, Err(error)) => tracing::warn!(%error, "can't keep why the host can't be reached"),
+                (None, Ok(())) if self.known.as_ref().is_some_and(|known| known.reason == REFUSED) => {
+                    tracing::info!("the host takes `status` again");
+                }
                 (None, Ok(())) => tracing::info!("the host is reached again"),
                 (Some(_), Ok(())) => {}
             }

@@ -17,6 +17,8 @@ pub mod enrolment;
 pub mod fetch;
 /// Pushes the branch `heartbeat`, one parentless commit that is replaced.
 pub mod heartbeat;
+/// How much one push brings.
+mod push_size;
 /// Where the host's branches stand.
 pub mod refs;
 /// The host over SSH: keys, and the line that enrols them.

@@ -1,8 +1,10 @@
 //! The branch `status` at the host: this device goes on from its own, and replaces what nobody else may write there.
 
+use std::time::Instant;
+
 use jiff::Timestamp;
 use repo_git::repo::TreeLimits;
-use repo_git::{Commit, CommitId, FetchError, PushUpdate};
+use repo_git::{Commit, CommitId, FetchError, PushUpdate, ReadError};
 use repo_model::branch::epoch_branch;
 use repo_model::desired::Desired;
 use repo_model::message::{Epoch, Message};
@@ -15,6 +17,7 @@ use crate::decision::conditions::{self, condition};
 use crate::decision::device_state::Accepted;
 use crate::host::client::{HostClient, Pushed};
 use crate::host::fetch::{self, History};
+use crate::host::push_size::PushSize;
 use crate::host::refs::RemoteRefs;
 use crate::host::verify::key_text;
 use crate::state::shared::Shared;
@@ -55,6 +58,15 @@ enum Kept {
     /// The host takes no branch `status-<n>`: `status` goes on in the epoch that there is.
     Refused,
     NotNow,
+}
+
+/// How much of `status` the host knows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Told {
+    All,
+    /// It took some, and takes more at once.
+    PartForNow,
+    Part,
 }
 
 /// The local `status`, and the one at the host.
@@ -100,11 +112,14 @@ impl StatusBranch<'_> {
         Ok(true)
     }
 
-    /// Pushes what the host doesn't know, and notes in `refs` where it stands then; returns whether it knows everything now.
-    /// Nothing is pushed before a `desired` was believed.
-    pub fn push(&mut self, refs: &mut RemoteRefs, desired: &Desired) -> Result<bool, StatusError> {
+    /// Pushes what the host doesn't know, and notes in `refs` where it stands then. Nothing is pushed before a `desired` was
+    /// believed.
+    pub fn push(&mut self, refs: &mut RemoteRefs, desired: &Desired) -> Result<Told, StatusError> {
         if self.tip() == refs.status && !self.begin_epoch(refs)? {
-            return Ok(true);
+            return Ok(Told::All);
+        }
+        if !self.host.may_push_status() {
+            return Ok(Told::Part);
         }
         let view = self.state.view();
         let mut theirs =
@@ -112,12 +127,12 @@ impl StatusBranch<'_> {
                 Ok(theirs) => theirs,
                 Err(error) => {
                     tracing::warn!(error = error_chain(&error), "the host's `status` can't be read");
-                    return Ok(false);
+                    return Ok(Told::Part);
                 }
             };
         if view.is_suspect() {
             // Whose commits they are can't be known from a history that can't be read.
-            return Ok(false);
+            return Ok(Told::Part);
         }
         match theirs {
             Theirs::Known | Theirs::Ended => {}
@@ -131,7 +146,7 @@ impl StatusBranch<'_> {
                 let Some(moved) = moved else {
                     // What is told of an older state waits for the next one, so that `status` never goes backwards.
                     tracing::debug!(onto = %tip, "another installation has told of a newer state");
-                    return Ok(false);
+                    return Ok(Told::Part);
                 };
                 tracing::warn!(onto = %tip, commits = moved, "going on from a `status` that was moved elsewhere");
             }
@@ -142,9 +157,9 @@ impl StatusBranch<'_> {
                         Onto::Epoch(epoch)
                     }
                     Kept::Refused => Onto::Tip(tip),
-                    Kept::NotNow => return Ok(false),
+                    Kept::NotNow => return Ok(Told::Part),
                 };
-                let Some(moved) = self.replant(onto)? else { return Ok(false) };
+                let Some(moved) = self.replant(onto)? else { return Ok(Told::Part) };
                 tracing::warn!(?onto, commits = moved, "going on from what this device said with its key before");
             }
             Theirs::Foreign(tip) => {
@@ -154,35 +169,92 @@ impl StatusBranch<'_> {
                 )?;
             }
         }
-        let Some(new) = self.tip().filter(|new| Some(*new) != refs.status) else { return Ok(true) };
-        let force = matches!(theirs, Theirs::Foreign(_) | Theirs::Ended);
-        let update = PushUpdate { branch: Branch::Status.to_string(), expected: refs.status, new, force };
-        let (mut new, mut pushed) = (new, self.host.push(&view.repo, &update));
-        if let (Pushed::Refused, Theirs::Ended, Some(end)) = (pushed, theirs, refs.status) {
-            // A host that replaces nothing has one epoch.
-            self.host.epoch_is_refused();
-            let limits = &self.device.settings.limits;
-            if let Err(error) = fetch::fetch(self.host.remote(), &view, &[end], History::Since(None), limits) {
-                tracing::warn!(error = error_chain(&error), "the host's `status` can't be read");
-                return Ok(false);
+        self.push_parts(&view, refs, theirs, &desired.envelope.device.status_keys)
+    }
+
+    /// Pushes what the host doesn't have, oldest first, in as many parts as it takes, for about as long as one request may take.
+    fn push_parts(
+        &mut self,
+        view: &View,
+        refs: &mut RemoteRefs,
+        mut theirs: Theirs,
+        allowed: &[KeyText],
+    ) -> Result<Told, StatusError> {
+        let until = Instant::now() + self.device.settings.host.timeouts.total;
+        'line: loop {
+            let Some(line) = readable(self.line_after(view, refs.status)) else { return Ok(Told::Part) };
+            let mut rest = &line[..];
+            while !rest.is_empty() {
+                let Some(part) = readable(self.host.push_size.part(&view.repo, refs.status, rest, allowed)) else {
+                    return Ok(Told::Part);
+                };
+                let (expected, new) = (refs.status, part[part.len() - 1]);
+                let force = matches!(theirs, Theirs::Foreign(_) | Theirs::Ended);
+                let update = PushUpdate { branch: Branch::Status.to_string(), expected, new, force };
+                match self.host.push(&view.repo, &update) {
+                    Pushed::Done => {
+                        (refs.status, theirs, rest) = (Some(new), Theirs::Known, &rest[part.len()..]);
+                        self.host.status_is_taken();
+                        self.host.push_size.arrived();
+                        if !rest.is_empty() && Instant::now() >= until {
+                            tracing::info!(
+                                commits = rest.len(),
+                                "the host was told a part of what it doesn't know yet"
+                            );
+                            return Ok(Told::PartForNow);
+                        }
+                    }
+                    Pushed::Refused if self.is_lost_there(refs, theirs)? => {
+                        let moved = self.replant(Onto::Nothing)?;
+                        tracing::warn!(commits = moved, "the host lost `status`; what is here of it is told anew");
+                        continue 'line;
+                    }
+                    Pushed::Refused if self.host.push_size.failed(part.len()) => {}
+                    Pushed::Refused => match (theirs, refs.status) {
+                        // A host that replaces nothing has one epoch.
+                        (Theirs::Ended, Some(end)) => {
+                            self.host.epoch_is_refused();
+                            let limits = &self.device.settings.limits;
+                            if let Err(error) =
+                                fetch::fetch(self.host.remote(), view, &[end], History::Since(None), limits)
+                            {
+                                tracing::warn!(error = error_chain(&error), "the host's `status` can't be read");
+                                return Ok(Told::Part);
+                            }
+                            let moved = self.replant(Onto::Tip(end))?;
+                            tracing::warn!(onto = %end, commits = moved, "the host lets no epoch of `status` begin");
+                            theirs = Theirs::Known;
+                            continue 'line;
+                        }
+                        _ => {
+                            self.host.status_is_refused();
+                            return Ok(Told::Part);
+                        }
+                    },
+                    Pushed::BrokeOff => {
+                        self.host.push_size.failed(part.len());
+                        return Ok(Told::Part);
+                    }
+                    Pushed::NotNow => return Ok(Told::Part),
+                }
             }
-            let moved = self.replant(Onto::Tip(end))?;
-            tracing::warn!(onto = %end, commits = moved, "the host lets no epoch of `status` begin");
-            new = self.tip().unwrap_or(new);
-            pushed = self.host.push(&view.repo, &PushUpdate { new, force: false, ..update });
-        } else if pushed == Pushed::Refused
-            && (force || refs.status.is_none())
-            && !self.state.lock().store.has_whole_status()?
-        {
-            let moved = self.replant(Onto::Nothing)?;
-            tracing::warn!(commits = moved, "the host lost `status`; what is here of it is told anew");
-            new = self.tip().unwrap_or(new);
-            pushed = self.host.push(&view.repo, &PushUpdate { new, ..update });
+            self.host.push_size = PushSize::default();
+            return Ok(Told::All);
         }
-        if pushed == Pushed::Done {
-            refs.status = Some(new);
-        }
-        Ok(pushed == Pushed::Done)
+    }
+
+    /// What the local one has and the host's doesn't, oldest first.
+    fn line_after(&self, view: &View, known: Option<CommitId>) -> Result<Vec<CommitId>, ReadError> {
+        let Some(tip) = self.tip().filter(|tip| Some(*tip) != known) else { return Ok(Vec::new()) };
+        let mut line = view.repo.history(tip, known, usize::MAX)?;
+        line.reverse();
+        Ok(line)
+    }
+
+    /// Whether the host lacks what all of this builds on, which isn't here either.
+    fn is_lost_there(&self, refs: &RemoteRefs, theirs: Theirs) -> Result<bool, StoreError> {
+        let begins_anew = refs.status.is_none() || matches!(theirs, Theirs::Foreign(_));
+        Ok(begins_anew && !self.state.lock().store.has_whole_status()?)
     }
 
     /// The tip of the local one; `None` before this device reported anything.
@@ -220,7 +292,7 @@ impl StatusBranch<'_> {
                 self.host.epoch_is_refused();
                 Kept::Refused
             }
-            Pushed::NotNow => Kept::NotNow,
+            Pushed::BrokeOff | Pushed::NotNow => Kept::NotNow,
         }
     }
 
@@ -309,6 +381,11 @@ impl StatusBranch<'_> {
         change.commit()?;
         Ok(())
     }
+}
+
+/// What was read of the clone; nothing can be pushed of what can't be.
+fn readable<T>(read: Result<T, ReadError>) -> Option<T> {
+    read.inspect_err(|error| tracing::warn!(error = error_chain(error), "can't push `status`")).ok()
 }
 
 fn signer(view: &View, commit: CommitId) -> Option<KeyText> {

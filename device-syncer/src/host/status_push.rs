@@ -8,6 +8,7 @@ use std::thread::{self, JoinHandle};
 use repo_git::{CommitId, PushResult, PushUpdate, Remote, Repo};
 use repo_model::Branch;
 
+use crate::host::push_size::PushSize;
 use crate::host::refs::{RemoteRefs, StatusTip};
 use crate::state::store::Store;
 
@@ -66,13 +67,23 @@ impl Worker {
     }
 }
 
-/// Pushes the newest tip until there are no more, or the host doesn't take one.
+/// Pushes the newest tip until there are no more, or the host doesn't take one. What takes more than one push is the pass's.
 fn push_each(remote: &Remote, repo: &Path, known: Option<CommitId>, tips: &Receiver<CommitId>) -> StatusTip {
     let mut tip = known;
     while let Ok(next) = tips.recv() {
         let new = tips.try_iter().last().unwrap_or(next);
         let update = PushUpdate { branch: Branch::Status.to_string(), expected: tip, new, force: false };
-        let pushed = Repo::open_briefly(repo).ok().and_then(|repo| remote.push(&repo, &[update]).ok());
+        let Ok(repo) = Repo::open_briefly(repo) else { return StatusTip::Unknown };
+        let line = repo.history(new, tip, usize::MAX).map(|mut line| {
+            line.reverse();
+            line
+        });
+        match line.and_then(|line| PushSize::default().lets(&repo, tip, &line)) {
+            Ok(true) => {}
+            Ok(false) => return tip.into(),
+            Err(_) => return StatusTip::Unknown,
+        }
+        let pushed = remote.push(&repo, &[update]).ok();
         if !matches!(pushed.as_deref(), Some([PushResult::Done])) {
             return StatusTip::Unknown;
         }

@@ -248,6 +248,9 @@ fn turn(host: &mut HostSide, link: &Link, ask: Ask) -> (HostAnswer, Option<Durat
     if acted && seen.as_ref().is_some_and(|seen| !seen.acted) {
         link.acted_is_reported();
     }
+    if host.has_more() {
+        link.host.notify_one();
+    }
     link.stands(host.report(ask, is_told));
     (answer, host.rests(seen.as_ref(), is_told))
 }

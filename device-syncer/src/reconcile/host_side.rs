@@ -17,7 +17,7 @@ use crate::host::client::HostClient;
 use crate::host::fetch::Fetcher;
 use crate::host::heartbeat::Heartbeat;
 use crate::host::refs::{Ask, RemoteRefs, StatusTip};
-use crate::host::status::StatusBranch;
+use crate::host::status::{StatusBranch, Told};
 use crate::host::status_push::StatusPush;
 use crate::reconcile::accept::{Found, fetch_and_judge};
 use crate::reconcile::at_rest;
@@ -76,6 +76,7 @@ pub struct HostSide {
     /// The accepted state, and how it was read last.
     desired: Option<Arc<Desired>>,
     last_read: LastRead,
+    has_more: bool,
     /// How long the host isn't to be talked to, where a running syncer keeps windows for that.
     pub(super) silent: Option<Duration>,
     pub(super) clone: CloneInUse,
@@ -100,6 +101,7 @@ impl HostSide {
             poll,
             desired,
             last_read,
+            has_more: false,
             silent,
             clone,
         }
@@ -141,6 +143,7 @@ impl HostSide {
         let is_asked = self.client.is_asked(ask);
         if requests.sync && is_asked {
             Requests::host_is_asked(&self.device.home);
+            self.client.push_status_again();
         }
         self.refs = self.client.remote_refs(ask, &self.device);
         if !is_asked {
@@ -175,11 +178,14 @@ impl HostSide {
         self.read_desired(&view)?;
         let desired = self.desired.as_deref();
         self.poll = self.device.poll_interval(desired);
+        self.has_more = false;
         if view.device_state.waiting.is_some() {
             return Ok(false);
         }
         let (Some(refs), Some(desired)) = (&mut self.refs, desired) else { return Ok(desired.is_none()) };
-        let is_told = status_branch(&mut self.client, &self.state, &self.device).push(refs, desired)?;
+        let told = status_branch(&mut self.client, &self.state, &self.device).push(refs, desired)?;
+        self.has_more = told == Told::PartForNow;
+        let is_told = told == Told::All;
         let Some(seen) = seen else { return Ok(is_told) };
         let now = Timestamp::now();
         let current = {
@@ -198,6 +204,11 @@ impl HostSide {
             seen.acted = false;
         }
         Ok(is_told)
+    }
+
+    /// Whether the host took what one turn tells, and there is more.
+    pub(super) fn has_more(&self) -> bool {
+        self.has_more
     }
 
     /// The accepted state as it was last read.
@@ -253,7 +264,8 @@ impl HostSide {
 
     /// From now on `status` is pushed as soon as it says something new.
     pub(super) fn begin_push(&mut self) {
-        let Some(refs) = self.refs.as_ref().filter(|_| self.is_heard()) else { return };
+        let is_heard = self.is_heard() && self.client.may_push_status();
+        let Some(refs) = self.refs.as_ref().filter(|_| is_heard) else { return };
         let push = Arc::new(StatusPush::new(self.client.remote().clone(), Some(refs)));
         self.status_push = Some(Arc::clone(&push));
         self.state.listen(Some(Box::new(move |store| push.push(store))));

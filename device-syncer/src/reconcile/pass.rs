@@ -148,9 +148,9 @@ impl Syncer {
         let mut ask = Ask::Host;
         loop {
             let outcome = self.pass(ask)?;
-            // What was answered is told by one more pass.
+            // What was answered is told by one more pass, and so is what was more than one tells.
             let is_over = !self.here.reconciler.jobs.is_any();
-            if is_over && !self.here.answers.join() {
+            if is_over && !self.here.answers.join() && !self.host.has_more() {
                 return Ok(outcome);
             }
             ask = match (is_over || self.here.reconciler.jobs.wait(outcome.poll), outcome.host) {

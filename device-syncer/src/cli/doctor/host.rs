@@ -10,6 +10,8 @@ use crate::config::{Home, Settings};
 use crate::home;
 use crate::host::account;
 use crate::host::check::{HostCheck, Step};
+use crate::host::connectivity;
+use crate::state::local_condition;
 
 /// A device's clock that is further from its host's is a warning.
 const FAR: SignedDuration = SignedDuration::from_mins(1);
@@ -31,6 +33,9 @@ pub(super) fn check(home: &Home) -> Vec<Row> {
         }
     };
     let mut rows = steps(&check);
+    let refused = local_condition::read(&home.contact()).filter(|trouble| trouble.reason == connectivity::REFUSED);
+    let todo = "tell the host's operator what it says; `device-syncer sync-now` has it tried again at once";
+    rows.extend(refused.map(|refused| Row::failed("host: status", refused.to_string(), todo)));
     rows.extend(check.clock.map(of_clock));
     let has_account = join.account.is_some() && settings.host.credentials.is_none();
     rows.extend(has_account.then(|| of_account(home, Timestamp::now())));

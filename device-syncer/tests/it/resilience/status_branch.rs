@@ -122,6 +122,33 @@ fn a_host_that_takes_no_push_as_yet_holds_nothing_up() {
 }
 
 #[test]
+fn a_host_that_refuses_status_is_tried_less_and_less_often_and_a_person_sees_it() {
+    let world = World::running();
+    world.settings("poll: 1s\n");
+    let (hook, tries) = (world.hand.repository().join("hooks/update"), world.path("tries"));
+    fs::create_dir_all(hook.parent().unwrap()).unwrap();
+    let refuse = format!("case $1 in refs/heads/status) echo >>{}; exit 1;; esac", tries.display());
+    script(&hook, &refuse);
+    let tries = || fs::read(&tries).map_or(0, |tries| tries.len());
+    world.hand.want("greeter", &world.app, "servus");
+    world.hand.publish();
+    let syncer = command(&world.home(), &["run"]).spawn().unwrap();
+    until("it is refused", || world.greetings() == ["servus"] && tries() > 0);
+    std::thread::sleep(Duration::from_secs(8));
+    assert!(tries() <= 6, "halved until it can't be the size, then after 5, 10, 20 s: {}", tries());
+    let status = world.syncer(&["status"]).good().stdout;
+    assert!(status.contains("Stalled: StatusRefused: ") && status.contains("hook declined"), "{status}");
+    let doctor = world.syncer(&["doctor"]).stdout;
+    assert!(doctor.contains("host: status") && doctor.contains("StatusRefused"), "{doctor}");
+    fs::remove_file(&hook).unwrap();
+    world.syncer(&["sync-now"]).good();
+    until("the host knows", || git::tip(&world.hand.repository(), "status") == git::tip(&world.clone(), "status"));
+    until("that is seen", || !world.syncer(&["status"]).good().stdout.contains("StatusRefused"));
+    terminate(&syncer);
+    finish(syncer).good();
+}
+
+#[test]
 fn a_host_that_lost_status_gets_it_back() {
     let world = World::running();
     let before = world.hand.tip("status");

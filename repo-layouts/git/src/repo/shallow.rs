@@ -23,6 +23,24 @@ impl Repo {
         Ok(None)
     }
 
+    /// How many of these commits, each on the one before, come to at most `bytes` unpacked, beside what `known` and its tree
+    /// hold: one at least.
+    pub fn count_within(&self, known: Option<CommitId>, line: &[CommitId], bytes: u64) -> Result<usize, ReadError> {
+        let (mut reach, mut sum) = (Reach::new(self)?, 0);
+        match known.map(|known| reach.leave_out(known)) {
+            // Another's commit needn't be here.
+            None | Some(Ok(()) | Err(ReadError::Missing { .. } | ReadError::Kind { .. })) => {}
+            Some(Err(error)) => return Err(error),
+        }
+        for (count, commit) in line.iter().enumerate() {
+            sum += reach.add_one(*commit)?;
+            if sum > bytes {
+                return Ok(count.max(1));
+            }
+        }
+        Ok(line.len())
+    }
+
     /// Puts this into the file of boundaries. The caller holds the writer's lock.
     pub(crate) fn write_shallow(&self, contents: &[u8]) -> io::Result<()> {
         let file = self.path().join("shallow");
