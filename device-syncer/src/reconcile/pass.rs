@@ -317,9 +317,9 @@ impl DeviceSide {
         let clocks = clocks(&self.device.settings, &self.device.boot_id, is_behind(&self.floor));
         self.reconciler.jobs.end_now(&hold::now(&self.device.home, &clocks));
         let requests = Requests::read(&self.device.home);
-        if let Some(retry) = &requests.retry {
-            self.try_again(retry)?;
-            Requests::retry_is_done(&self.device.home);
+        if !requests.retry.is_empty() {
+            requests.retry.iter().try_for_each(|retry| self.try_again(retry))?;
+            Requests::retries_are_done(&self.device.home, &requests.retry);
         }
         if let Some(found) = &found {
             self.heard.is_resumed |= found.is_resumed;

@@ -90,7 +90,7 @@ pub fn preview(syncer: &Syncer) -> Result<Preview, PlanError> {
     let capabilities = capabilities(&mut Probe::default(), device, &runtimes.types(), facts);
     device_state.status.extend(capabilities.map(|bytes| (CAPABILITIES.to_owned(), bytes)));
     let basis = Basis { device, reconciler, device_state, desired, waiting, clock_is_behind: is_behind(floor) };
-    let preview = basis.preview(requests.retry.as_deref(), in_the_way)?;
+    let preview = basis.preview(&requests.retry, in_the_way)?;
     Ok(Preview { adoption, ..preview })
 }
 
@@ -112,7 +112,7 @@ pub fn preview_accepted(
     let (desired, waiting) = (desired.as_ref(), device_state.waiting.clone());
     let basis = Basis { device, reconciler, device_state, desired, waiting, clock_is_behind };
     let retry = Requests::read(&device.home).retry;
-    basis.preview(retry.as_deref(), in_the_way)
+    basis.preview(&retry, in_the_way)
 }
 
 /// What the accepted state would have changed here, were every gate open; beside a syncer that may be at work.
@@ -167,11 +167,11 @@ struct Basis<'a> {
 impl Basis<'_> {
     /// Plans for what runs now, with what else stands in the way; it adopts nothing. What a person asked to retry is forgotten
     /// first.
-    fn preview(mut self, retry: Option<&str>, mut conditions: Vec<Condition>) -> Result<Preview, PlanError> {
+    fn preview(mut self, retries: &[String], mut conditions: Vec<Condition>) -> Result<Preview, PlanError> {
         let Self { device, reconciler, desired, .. } = self;
         let capabilities = self.device_state.status.get(CAPABILITIES);
         let mut wanted = desired.map(|desired| reconciler.resolve(device, desired, capabilities));
-        if let Some(retry) = retry {
+        for retry in retries {
             let named = wanted.iter().flatten().filter(|wanted| retry.is_empty() || wanted.name.as_str() == retry);
             named.for_each(|wanted| {
                 self.device_state.forget_failures(wanted, &device.boot_id);

@@ -98,8 +98,8 @@ fn status_shows_failures_and_conditions() {
     assert!(status.contains(rows), "{status}");
 }
 
-#[test]
-fn retry_tries_again_what_was_given_up() {
+/// A device that gave two deployments up.
+fn given_up() -> World {
     let world = World::running();
     for name in ["greeter", "other"] {
         world.hand.want(name, &world.app, "bad luck");
@@ -108,6 +108,26 @@ fn retry_tries_again_what_was_given_up() {
         world.once().ended(1);
         assert_eq!(world.states(name), ["hello failed compose-failed"]);
     }
+    world
+}
+
+#[test]
+fn each_retry_counts_that_was_asked_for_since_the_last_pass() {
+    let world = given_up();
+    world.syncer(&["retry", "greeter"]).good();
+    world.syncer(&["retry", "other"]).good();
+    let plan = world.syncer(&["plan"]).ended(3).stdout;
+    assert!(plan.contains("+ greeter/hello: apply") && plan.contains("+ other/hello: apply"), "{plan}");
+    world.once().good();
+    for name in ["greeter", "other"] {
+        assert_eq!(world.states(name), ["hello installed"]);
+    }
+    world.assert_idle();
+}
+
+#[test]
+fn retry_tries_again_what_was_given_up() {
+    let world = given_up();
     let asked = world.syncer(&["retry", "nothing-of-that-name"]).good();
     assert!(asked.stdout.contains("the next pass does it"), "{asked:?}");
     world.once().ended(1).says(&["no deployment of this id is wanted", "nothing-of-that-name"]);
