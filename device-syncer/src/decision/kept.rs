@@ -18,6 +18,8 @@ pub struct Kept {
     pub unknown: BTreeSet<String>,
     /// Whether `contents` lacks something that is wanted, because nobody locked it, or its input can't be known now.
     pub lacks_contents: bool,
+    /// Whether the device's clock shows less than a time that was proven: no time is over by it.
+    pub clock_is_behind: bool,
 }
 
 impl Kept {

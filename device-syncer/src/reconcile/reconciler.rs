@@ -228,7 +228,8 @@ impl Reconciler {
             self.jobs.halt(&plan);
         }
         self.hooks.plan(plan.hook_asks(), |id| plan.is_unseen(id));
-        let kept = wanted.as_ref().map(|wanted| Kept::of(wanted, &change.next));
+        let clock_is_behind = pass.clock_is_behind;
+        let kept = wanted.as_ref().map(|wanted| Kept { clock_is_behind, ..Kept::of(wanted, &change.next) });
         if let Some(kept) = &kept {
             self.runtimes.keep(kept.clone());
         }

@@ -70,7 +70,8 @@ impl Inventory {
         }
     }
 
-    /// Forgets inputs that are neither kept nor applied, and notes what of their images nothing else needs.
+    /// Forgets inputs that are neither kept nor applied, and notes what of their images nothing else needs. A clock that is
+    /// behind says nothing of when that was: their day begins when it is right again.
     fn settle(&mut self, kept: &Kept, applied: &[(String, Marker)], now: Timestamp) {
         for (project, marker) in applied {
             marker.images.values().for_each(|name| self.fetched(marker.input_digest, project, name));
@@ -87,10 +88,12 @@ impl Inventory {
         });
         let needed = self.inputs.values().flat_map(|fetched| &fetched.images).into_set();
         for name in gone.into_iter().filter(|name| !needed.contains(name)) {
-            self.unneeded.entry(name).or_insert(now);
+            self.unneeded.entry(name).or_insert(if kept.clock_is_behind { Timestamp::MAX } else { now });
         }
-        // A moment that is still to come was noted by a wrong clock.
-        self.unneeded.values_mut().for_each(|since| *since = (*since).min(now));
+        // A moment that is still to come was noted by a wrong clock, where it isn't this one that is wrong.
+        if !kept.clock_is_behind {
+            self.unneeded.values_mut().for_each(|since| *since = (*since).min(now));
+        }
     }
 
     /// Names whose time is over, those first that weren't needed for longest; all, where their room is needed.
@@ -308,6 +311,19 @@ mod tests {
         all.settle(&kept(&[]), &[], at(10));
         assert_eq!(all.due(at(33), Room::NotNeeded), Vec::<String>::new());
         assert_eq!(all.due(at(34), Room::NotNeeded).len(), 4);
+    }
+
+    #[test]
+    fn a_device_that_boots_in_1970_evicts_nothing_before_its_day_when_the_clock_is_set() {
+        let mut all = inventory();
+        all.settle(&kept(&["2", "3"]), &[], at(1000));
+        let in_1970 = Kept { clock_is_behind: true, ..kept(&["3"]) };
+        all.settle(&in_1970, &[], at(10));
+        assert_eq!(all.due(at(40), Room::NotNeeded), Vec::<String>::new());
+        all.settle(&kept(&["3"]), &[], at(1001));
+        assert_eq!(all.due(at(1001), Room::NotNeeded), Vec::<String>::new());
+        assert_eq!(all.due(at(1024), Room::NotNeeded), [name("a")]);
+        assert_eq!(all.due(at(1025), Room::NotNeeded), [name("a"), name("b")]);
     }
 
     #[test]
