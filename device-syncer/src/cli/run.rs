@@ -22,6 +22,10 @@ pub(super) struct Args {
     /// place this one comes may still have its last step in hand. Without it that is an error at once
     #[arg(long, value_name = "TIME", value_parser = time)]
     wait: Option<Duration>,
+    /// Where nobody else has a watchdog, as in a pod: without a sign of life of its own work for so long it ends, so that
+    /// whoever started it starts it anew. systemd has one of its own (`WatchdogSec`), which counts before this
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    watchdog: Option<Duration>,
 }
 
 fn time(text: &str) -> Result<Duration, &'static str> {
@@ -37,7 +41,7 @@ pub(super) fn run(home: Home, args: &Args) -> Result<ExitCode, CliError> {
     let mut runtime = tokio::runtime::Builder::new_current_thread();
     let runtime = runtime.enable_all().thread_keep_alive(KEEP).build().map_err(failed)?;
     tracing::info!(device = %syncer.here.device.join.device, "following");
-    let service = Arc::new(ServiceManager::of(|name| std::env::var_os(name)));
+    let service = Arc::new(ServiceManager::of(|name| std::env::var_os(name)).or_watchdog(args.watchdog));
     runtime.block_on(service.feed_during(agent::run(syncer, home::reload, service.clone()))).map_err(failed)?;
     Ok(ExitCode::SUCCESS)
 }

@@ -1,6 +1,8 @@
 //! What a service manager hears of a syncer that runs: real datagrams, as systemd would get them.
 
+use std::cell::RefCell;
 use std::fs::{self, File};
+use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Child, Command};
 use std::time::Duration;
@@ -127,6 +129,25 @@ fn the_watchdog_starves_while_a_turn_at_the_host_hangs_though_passes_go_on_and_i
     terminate(&running);
     manager.until("STOPPING=1");
     finish(running).good().says(&["no sign of life"]);
+}
+
+#[test]
+fn a_syncer_with_a_watchdog_of_its_own_ends_when_a_pass_hangs() {
+    let world = World::running();
+    world.settings("poll: 1h\n");
+    let (file, pipe) = (world.home().join("device.yaml"), world.path("pipe"));
+    make_pipe(&pipe);
+    let running = RefCell::new(command(&world.home(), &["run", "--watchdog", "600ms"]).spawn().unwrap());
+    let has_ended = || running.borrow_mut().try_wait().unwrap().is_some();
+    std::thread::sleep(Duration::from_secs(6));
+    assert!(!has_ended(), "it is fed while nothing is to do");
+    let _writer = File::options().read(true).write(true).open(&pipe).unwrap();
+    fs::rename(&pipe, &file).unwrap();
+    until("it ends", has_ended);
+    let ended = running.into_inner().wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&ended.stderr);
+    assert_eq!(ended.status.signal(), Some(rustix::process::Signal::ABORT.as_raw()), "{said}");
+    assert!(said.contains("ended by its watchdog"), "{said}");
 }
 
 #[test]

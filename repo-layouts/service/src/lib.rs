@@ -4,9 +4,11 @@
 //! depends on being heard. A program that no service manager started has none of this.
 //!
 //! The watchdog is fed by the task that does the work ([`ServiceManager::feed_during`]) as long as the work keeps what it
-//! said last: that it gives its next sign of life within a time ([`ServiceManager::alive`]).
+//! said last: that it gives its next sign of life within a time ([`ServiceManager::alive`]). Where no service manager has one,
+//! the program may have a watchdog of its own ([`ServiceManager::or_watchdog`]).
 
 pub mod log;
+mod watchdog;
 
 use std::ffi::OsString;
 use std::io;
@@ -19,6 +21,8 @@ use std::time::{Duration, Instant};
 
 use repo_model::text;
 use tokio::time::{MissedTickBehavior, interval};
+
+use self::watchdog::Watchdog;
 
 /// How long a datagram waits for room in the service manager's queue.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -35,13 +39,15 @@ pub struct ServiceManager {
     socket: Option<(UnixDatagram, SocketAddr)>,
     /// After how long without food its watchdog ends this program.
     watchdog: Option<Duration>,
+    /// Whether that is this program's own.
+    is_own: bool,
     /// When the next sign of life is due at the latest.
     due: Mutex<Instant>,
 }
 
 impl Default for ServiceManager {
     fn default() -> Self {
-        Self { socket: None, watchdog: None, due: Mutex::new(Instant::now()) }
+        Self { socket: None, watchdog: None, is_own: false, due: Mutex::new(Instant::now()) }
     }
 }
 
@@ -68,6 +74,15 @@ impl ServiceManager {
         let is_meant = number("WATCHDOG_PID").is_none_or(|pid| pid == u64::from(std::process::id()));
         let watchdog = number("WATCHDOG_USEC").filter(|micros| is_meant && *micros > 0).map(Duration::from_micros);
         Ok(Self { socket: Some((socket, address)), watchdog, ..Self::default() })
+    }
+
+    /// A watchdog of this program's own, which ends it after so long without food, where the service manager has none.
+    #[must_use]
+    pub fn or_watchdog(mut self, patience: Option<Duration>) -> Self {
+        let own = patience.filter(|patience| self.watchdog.is_none() && !patience.is_zero());
+        self.is_own = own.is_some();
+        self.watchdog = self.watchdog.or(own);
+        self
     }
 
     /// After how long without a sign of life its watchdog ends this program; `None` where nothing does.
@@ -100,6 +115,7 @@ impl ServiceManager {
     /// The task of the work is what feeds: work that doesn't let its task go on starves it, too.
     pub async fn feed_during<T>(&self, work: impl Future<Output = T>) -> T {
         let Some(watchdog) = self.watchdog else { return work.await };
+        let own = self.is_own.then(|| Watchdog::begin(watchdog, || std::process::abort()));
         let mut ticks = interval(watchdog / MEALS);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut work = pin!(work);
@@ -113,9 +129,12 @@ impl ServiceManager {
             }
             let is_alive = Instant::now() < *self.due.lock().unwrap_or_else(PoisonError::into_inner);
             if is_alive {
-                self.notify("WATCHDOG=1");
+                match &own {
+                    Some(own) => own.feed(),
+                    None => self.notify("WATCHDOG=1"),
+                }
             } else if was_alive {
-                tracing::error!("no sign of life: the service manager's watchdog isn't fed any more");
+                tracing::error!("no sign of life: the watchdog isn't fed any more");
             }
             was_alive = is_alive;
         }

@@ -107,3 +107,28 @@ fn the_watchdog_of_another_process_is_not_fed() {
     assert_eq!(watchdog(&std::process::id().to_string()), Some(Duration::from_secs(5)));
     assert_eq!(watchdog("1"), None);
 }
+
+#[test]
+fn a_watchdog_of_its_own_bites_only_who_is_not_fed() {
+    let (tell, heard) = std::sync::mpsc::channel();
+    let watchdog = Watchdog::begin(Duration::from_millis(300), move || tell.send(()).unwrap());
+    for _ in 0..20 {
+        thread::sleep(Duration::from_millis(20));
+        watchdog.feed();
+    }
+    assert!(heard.try_recv().is_err());
+    heard.recv_timeout(Duration::from_secs(60)).expect("it bites");
+    let (tell, heard) = std::sync::mpsc::channel::<()>();
+    drop(Watchdog::begin(Duration::from_millis(3), move || tell.send(()).unwrap()));
+    assert!(heard.recv_timeout(Duration::from_secs(60)).is_err(), "nobody is left to feed it");
+}
+
+#[test]
+fn the_service_managers_watchdog_counts_before_the_programs_own() {
+    let (theirs, own) = (Duration::from_secs(5), Some(Duration::from_secs(300)));
+    let service = of(&[("NOTIFY_SOCKET", "@x"), ("WATCHDOG_USEC", "5000000")]).or_watchdog(own);
+    assert_eq!((service.watchdog(), service.is_own), (Some(theirs), false));
+    let service = of(&[]).or_watchdog(own);
+    assert_eq!((service.watchdog(), service.is_own), (own, true));
+    assert_eq!(of(&[]).or_watchdog(None).watchdog(), None);
+}
