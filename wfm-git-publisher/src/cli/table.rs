@@ -157,7 +157,7 @@ mod tests {
         assert_eq!(fitted(&rows, Some(30), true), expected);
         // Those that come later are apart from what was printed before.
         assert_eq!(fitted(&rows, Some(30), false), format!("\n{expected}"));
-        assert_eq!(fitted(&rows[..1], Some(30), true), "");
+        assert_eq!(fitted(&rows[..1], Some(20), true), "", "no row, no block");
         let narrow = fitted(&ROWS, Some(5), true);
         assert!(narrow.lines().all(|line| line.chars().count() <= 10 + GAP + LEAST), "{narrow}");
     }
