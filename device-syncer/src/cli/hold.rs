@@ -4,8 +4,10 @@ use std::process::ExitCode;
 
 use jiff::{SignedDuration, Timestamp};
 use repo_model::{DeploymentId, DeploymentName};
+use serde::Serialize;
 
-use super::{must_be, print};
+use super::show::json;
+use super::{OutputArgs, must_be};
 use crate::config::{Home, parse_duration};
 use crate::decision::failure::LINE;
 use crate::decision::hold::HoldByPerson;
@@ -38,6 +40,31 @@ pub(super) struct HoldArgs {
     /// that is at work comes to its end.
     #[arg(long)]
     now: bool,
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+/// What is held, for programs.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Held<'a> {
+    /// Absent where it is the whole device.
+    deployment: Option<&'a DeploymentName>,
+    /// Absent where none of that name is known here.
+    deployment_id: Option<DeploymentId>,
+    by: &'a str,
+    why: &'a str,
+    since: Timestamp,
+    /// Absent where it lasts until `release`.
+    until: Option<Timestamp>,
+    now: bool,
+}
+
+/// What is held no more, for programs.
+#[derive(Debug, Serialize)]
+struct Released<'a> {
+    /// Absent where it is the whole device.
+    deployment: Option<&'a DeploymentName>,
 }
 
 /// Ends what `hold` with the same deployment began.
@@ -46,6 +73,8 @@ pub(super) struct HoldArgs {
 pub(super) struct ReleaseArgs {
     /// The operator's id of one deployment; the hold of the whole device if left out.
     deployment: Option<String>,
+    #[command(flatten)]
+    output: OutputArgs,
 }
 
 pub(super) fn hold(home: &Home, args: &HoldArgs) -> Result<ExitCode, CliError> {
@@ -73,8 +102,11 @@ pub(super) fn hold(home: &Home, args: &HoldArgs) -> Result<ExitCode, CliError> {
                  applied again after the release.\n";
     }
     let said = HoldByPerson { deployment, id, by, why, since: now, until, now: args.now };
-    hold::add(home, said, lasts.map(|(_, seconds)| seconds), &clocks)?;
-    print(&text)?;
+    hold::add(home, said.clone(), lasts.map(|(_, seconds)| seconds), &clocks)?;
+    let HoldByPerson { deployment, id, by, why, since, until, now } = &said;
+    let held =
+        Held { deployment: deployment.as_ref(), deployment_id: *id, by, why, since: *since, until: *until, now: *now };
+    args.output.print(|| text, || json(&held))?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -82,7 +114,8 @@ pub(super) fn release(home: &Home, args: &ReleaseArgs) -> Result<ExitCode, CliEr
     must_be(home)?;
     let deployment = args.deployment.as_deref().map(name).transpose()?;
     hold::release(home, deployment.as_ref(), &home::clocks(home))?;
-    print("released; the next pass goes on (`device-syncer once`, or the running one)\n")?;
+    let text = || "released; the next pass goes on (`device-syncer once`, or the running one)\n".to_owned();
+    args.output.print(text, || json(&Released { deployment: deployment.as_ref() }))?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -5,9 +5,11 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use repo_git::durable;
-use repo_model::{error_chain, text};
+use repo_model::{DeviceId, error_chain, text};
+use serde::Serialize;
 
-use super::{must_be, print};
+use super::show::json;
+use super::{Output, OutputArgs, must_be, print};
 use crate::config::{Home, Settings};
 use crate::decision::device_state::AppliedComponent;
 use crate::error::CliError;
@@ -36,6 +38,18 @@ pub(super) struct Args {
     /// Begins without asking whether it is meant, as a script needs it.
     #[arg(long)]
     yes: bool,
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+/// Who left, for programs.
+#[derive(Debug, Serialize)]
+struct Left<'a> {
+    device: &'a DeviceId,
+    /// What was deployed here, as `deployment/component`.
+    components: Vec<&'a str>,
+    /// Whether that was ended and removed; it runs on otherwise.
+    removed: bool,
 }
 
 pub(super) fn run(home: &Home, args: &Args) -> Result<ExitCode, CliError> {
@@ -49,7 +63,13 @@ pub(super) fn run(home: &Home, args: &Args) -> Result<ExitCode, CliError> {
         (false, true) => format!("These are ended and removed; their volumes and files stay:\n{lines}"),
         (false, false) => format!("These run on, and nobody looks after them (`--remove` ends them):\n{lines}"),
     };
-    print(&format!("`{device}` leaves its fleet: keys, account and clone in `{}` go.\n{fate}", home.root().display()))?;
+    let intent =
+        || format!("`{device}` leaves its fleet: keys, account and clone in `{}` go.\n{fate}", home.root().display());
+    match args.output.output {
+        Output::Text => print(&intent())?,
+        Output::Json if args.yes => {}
+        Output::Json => return Err(nobody()),
+    }
     if !args.yes {
         ask()?;
     }
@@ -57,10 +77,15 @@ pub(super) fn run(home: &Home, args: &Args) -> Result<ExitCode, CliError> {
         remove(home, &parts)?;
     }
     forget(home)?;
-    print(&format!(
-        "left. `device.yaml`, `device-files` and `projects` stay in `{}`. Have the operator take `{device}` out of the fleet.\n",
-        home.root().display()
-    ))?;
+    let text = || {
+        format!(
+            "left. `device.yaml`, `device-files` and `projects` stay in `{}`. Have the operator take `{device}` out of the fleet.\n",
+            home.root().display()
+        )
+    };
+    let components = parts.iter().map(|part| part.name.as_str()).collect();
+    let left = Left { device: &device, components, removed: args.remove };
+    args.output.print(text, || json(&left))?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -85,9 +110,13 @@ fn parts(home: &Home) -> Vec<Part> {
     all.collect()
 }
 
+fn nobody() -> CliError {
+    CliError::Input("nobody can be asked here: `--yes` says it".to_owned())
+}
+
 fn ask() -> Result<(), CliError> {
     if !io::stdin().is_terminal() {
-        return Err(CliError::Input("nobody can be asked here: `--yes` says it".to_owned()));
+        return Err(nobody());
     }
     let failed = |source| CliError::Io { doing: "can't ask".to_owned(), source };
     print("Go on? Type yes: ")?;

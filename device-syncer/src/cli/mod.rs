@@ -36,6 +36,7 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
 use clap_complete::{generate, shells};
+use serde::Serialize;
 
 use crate::config::Home;
 use crate::error::{CliError, INTERNAL};
@@ -180,7 +181,7 @@ fn execute(cli: Cli) -> Result<ExitCode, CliError> {
         Command::Init(args) => init::run(&home, &args),
         Command::Enroll(args) => enroll::run(&home, &args),
         Command::Run(args) => run::run(home, &args),
-        Command::Once(_) => once::run(home),
+        Command::Once(args) => once::run(home, &args),
         Command::Plan(args) => plan::run(home, &args),
         Command::Status(args) => status::run(&home, &args),
         Command::Explain(args) => explain::run(home, &args),
@@ -188,7 +189,7 @@ fn execute(cli: Cli) -> Result<ExitCode, CliError> {
         Command::Logs(args) => logs::run(&home, &args),
         Command::Doctor(args) => doctor::run(&home, &args),
         Command::Diagnostics(args) => diagnostics::run(&home, &args),
-        Command::SyncNow(_) => sync_now::run(&home),
+        Command::SyncNow(args) => sync_now::run(&home, &args),
         Command::Retry(args) => retry::run(&home, &args),
         Command::Restart(args) => restart::run(&home, &args),
         Command::Hold(args) => hold::hold(&home, &args),
@@ -224,10 +225,21 @@ fn must_be(home: &Home) -> Result<(), CliError> {
     }
 }
 
-/// Leaves a request for the next pass.
-fn request(home: &Home, ask: impl FnOnce(&Home) -> std::io::Result<()>) -> Result<ExitCode, CliError> {
+/// Leaves a request for the next pass, and prints for programs what is asked for.
+fn request(
+    home: &Home,
+    output: OutputArgs,
+    asked: &impl Serialize,
+    ask: impl FnOnce(&Home) -> std::io::Result<()>,
+) -> Result<ExitCode, CliError> {
     must_be(home)?;
     ask(home).map_err(|source| CliError::Io { doing: "can't leave the request".to_owned(), source })?;
-    print("noted; the next pass does it (`device-syncer once`, or the running one)\n")?;
+    print_noted(output, asked)
+}
+
+/// Tells that something is noted for the next pass.
+fn print_noted(output: OutputArgs, asked: &impl Serialize) -> Result<ExitCode, CliError> {
+    let text = || "noted; the next pass does it (`device-syncer once`, or the running one)\n".to_owned();
+    output.print(text, || show::json(asked))?;
     Ok(ExitCode::SUCCESS)
 }

@@ -6,8 +6,9 @@ use jiff::Timestamp;
 use repo_model::desired::Desired;
 use repo_model::margo::ProfileType;
 use repo_model::{DeploymentId, DeploymentName};
+use serde::Serialize;
 
-use super::{must_be, print};
+use super::{OutputArgs, must_be, print_noted};
 use crate::config::{Home, Settings};
 use crate::decision::device_state::DeviceState;
 use crate::decision::hold::Hold;
@@ -21,13 +22,16 @@ use crate::state::{loaded, restart_requests};
 /// Nothing is made anew or pulled, and what came to its end, such as a migration, isn't run again. It waits for no window and
 /// no approval, but is refused while the site holds the deployment; and it isn't done any more 15 minutes later. Charts aren't
 /// restarted.
-#[derive(Debug, clap::Args)]
+#[derive(Debug, clap::Args, Serialize)]
 #[command(
     after_help = "Examples:\n  device-syncer restart hello\n  device-syncer history hello      # once it was done"
 )]
 pub(super) struct Args {
     /// The operator's id of the deployment.
     deployment: DeploymentName,
+    #[command(flatten)]
+    #[serde(skip)]
+    output: OutputArgs,
 }
 
 pub(super) fn run(home: &Home, args: &Args) -> Result<ExitCode, CliError> {
@@ -49,8 +53,7 @@ pub(super) fn run(home: &Home, args: &Args) -> Result<ExitCode, CliError> {
         return Err(CliError::Input(text));
     }
     restart_requests::note(home, name.clone(), now)?;
-    print("noted; the next pass does it (`device-syncer once`, or the running one)\n")?;
-    Ok(ExitCode::SUCCESS)
+    print_noted(args.output, args)
 }
 
 fn wanted(desired: Option<&Desired>, name: &DeploymentName) -> Option<DeploymentId> {

@@ -6,8 +6,10 @@ use std::process::ExitCode;
 
 use jiff::Timestamp;
 use repo_model::text;
+use serde::Serialize;
 
-use super::{must_be, print};
+use super::show::json;
+use super::{OutputArgs, must_be};
 use crate::config::Home;
 use crate::decision::conditions;
 use crate::error::CliError;
@@ -35,6 +37,16 @@ pub(super) struct Args {
     /// Goes back to the host that the join file names.
     #[arg(long, conflicts_with_all = ["url", "ca"])]
     back: bool,
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+/// Whom the device follows from its next start on, for programs.
+#[derive(Debug, Serialize)]
+struct Followed<'a> {
+    url: &'a str,
+    /// That of the state that it shows.
+    serial: u64,
 }
 
 pub(super) fn run(home: &Home, args: &Args) -> Result<ExitCode, CliError> {
@@ -50,7 +62,8 @@ pub(super) fn run(home: &Home, args: &Args) -> Result<ExitCode, CliError> {
     })?;
     let failed = |source| CliError::Io { doing: "can't keep where the host is".to_owned(), source };
     moved::write(&home.moved(), moved.as_ref()).map_err(failed)?;
-    print(&format!("serial {serial} at `{url}` is believed; this device follows it from its next start on\n"))?;
+    let text = || format!("serial {serial} at `{url}` is believed; this device follows it from its next start on\n");
+    args.output.print(text, || json(&Followed { url: syncer.host.url(), serial }))?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -2,7 +2,10 @@
 
 use std::process::ExitCode;
 
-use super::{must_be, print};
+use serde::Serialize;
+
+use super::show::json;
+use super::{OutputArgs, must_be};
 use crate::config::Home;
 use crate::error::CliError;
 use crate::home;
@@ -14,15 +17,26 @@ use crate::state::requests::Requests;
 /// `device-syncer once` makes a pass.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  device-syncer sync-now && device-syncer status --watch")]
-pub(super) struct Args {}
+pub(super) struct Args {
+    #[command(flatten)]
+    output: OutputArgs,
+}
 
-pub(super) fn run(home: &Home) -> Result<ExitCode, CliError> {
+/// What was asked for, for programs.
+#[derive(Debug, Serialize)]
+struct Asked {
+    /// The running syncer was told.
+    asked: bool,
+}
+
+pub(super) fn run(home: &Home, args: &Args) -> Result<ExitCode, CliError> {
     must_be(home)?;
     if !home::is_at_work(home) {
         let text = "no syncer is at work on this home: `device-syncer once` makes a pass, `systemctl start device-syncer` the service";
         return Err(CliError::Input(text.to_owned()));
     }
     Requests::ask_sync(home).map_err(|source| CliError::Io { doing: "can't leave the request".to_owned(), source })?;
-    print("noted: the running syncer asks its host now\n")?;
+    let text = || "noted: the running syncer asks its host now\n".to_owned();
+    args.output.print(text, || json(&Asked { asked: true }))?;
     Ok(ExitCode::SUCCESS)
 }

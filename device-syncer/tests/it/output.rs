@@ -58,6 +58,19 @@ fn what_is_printed_for_programs_begins_with_its_version_and_is_as_the_schema_say
     world.once().ended(1);
     json(&["approve", "--removals"], 0);
 
+    json(&["once"], 1);
+    json(&["retry"], 0);
+    json(&["retry", "greeter"], 0);
+    json(&["accept-history", &"0".repeat(40)], 0);
+    let held = json(&["hold", "greeter", "--by", "j.doe", "--why", "line 2", "--for", "8h"], 0);
+    assert_eq!((&held["deployment"], &held["by"], &held["now"]), (&"greeter".into(), &"j.doe".into(), &false.into()));
+    assert!(held["until"].is_string(), "{held:#}");
+    assert_eq!(json(&["release", "greeter"], 0)["deployment"], "greeter");
+    let followed = json(&["set-host", "--back"], 0);
+    assert!(followed["serial"].is_u64(), "{followed:#}");
+    world.syncer(&["leave", "--output", "json"]).ended(1).says(&["nobody can be asked here"]);
+    assert_eq!(json(&["leave", "--yes"], 0)["removed"], false);
+
     let schemas = schemas();
     assert!(jsonschema::meta::is_valid(&schemas), "it is a schema itself");
     for command in schemas["commands"].as_object().unwrap().keys() {
