@@ -136,7 +136,9 @@ fn removals(
     let is_circle = outstanding.iter().all(|one| is_needed(one));
     let mut works: Vec<(_, Vec<Removal>)> = Vec::new();
     for removal in outstanding {
-        if is_needed(removal) && !is_circle || at_work.works_on(&removal.project) {
+        // What is done of a deployment may be needed by what is still applied of it.
+        let is_applied = removal.deployment.is_some_and(|id| at_work.applies(id));
+        if is_needed(removal) && !is_circle || is_applied || at_work.works_on(&removal.project) {
             continue;
         }
         match works.iter_mut().find(|(deployment, _)| removal.deployment.is_some() && *deployment == removal.deployment)

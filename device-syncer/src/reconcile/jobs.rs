@@ -7,7 +7,7 @@ use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use repo_model::IntoSet;
+use repo_model::{DeploymentId, IntoSet};
 use tokio::sync::Notify;
 
 use crate::decision::deployment::DesiredDeployment;
@@ -78,6 +78,8 @@ pub(super) struct AtWork {
     works_on: BTreeSet<String>,
     /// Those of them that more is done with than to fetch what they need.
     changes: BTreeSet<String>,
+    /// The deployments of which components are applied, what is done of them included.
+    applies: BTreeSet<DeploymentId>,
     tried: BTreeSet<String>,
 }
 
@@ -97,6 +99,11 @@ impl AtWork {
         self.changes.contains(project)
     }
 
+    /// Whether a job applies components of this deployment.
+    pub(super) fn applies(&self, deployment: DeploymentId) -> bool {
+        self.applies.contains(&deployment)
+    }
+
     /// Why something that could begin is `queued`: after whom it waits for its turn.
     pub(super) fn turn(&self) -> String {
         let names: Vec<_> = self.names.iter().map(|name| format!("`{name}`")).collect();
@@ -109,6 +116,7 @@ impl AtWork {
         self.names.extend(then.names.iter().cloned());
         self.works_on.extend(then.works_on.iter().cloned());
         self.changes.extend(then.changes.iter().cloned());
+        self.applies.extend(&then.applies);
     }
 
     /// Nothing is at work, and these were tried.
@@ -318,15 +326,18 @@ impl Jobs {
         // Beside what may have taken the device down nothing begins, whether it waits or not.
         let in_the_way = self.running.iter().filter(|job| job.counts() || job.is_suspect);
         let names = in_the_way.map(|job| job.work.name()).collect();
-        let (mut works_on, mut changes) = (BTreeSet::new(), BTreeSet::new());
+        let (mut works_on, mut changes, mut applies) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
         for job in &self.running {
+            if let Work::Deployment { wanted, .. } = &*job.work {
+                applies.insert(wanted.id);
+            }
             let projects = job.projects().into_iter().map(str::to_owned).into_set();
             if !matches!(*job.work, Work::Fetch { .. }) {
                 changes.extend(projects.iter().cloned());
             }
             works_on.extend(projects);
         }
-        AtWork { names, works_on, changes, tried: self.tried.clone().unwrap_or_default() }
+        AtWork { names, works_on, changes, applies, tried: self.tried.clone().unwrap_or_default() }
     }
 
     /// Takes leave of those that ended. Returns whether any of them tried anything; an error if one couldn't make durable
