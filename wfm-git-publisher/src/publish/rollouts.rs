@@ -91,7 +91,7 @@ impl Pass<'_> {
         });
         let mut stood: BTreeMap<_, _> = stood.into_iter().flatten().map(|(one, device)| (device, one)).collect();
         let looked = self.look_at(ledger, &stood);
-        let stale = stood.iter().filter(|(device, one)| one.is_stale(device, &looked.look));
+        let stale = stood.iter().filter(|(device, one)| one.is_stale(device, &looked.look, self.fleet));
         let stale: Vec<_> = stale.map(|(device, _)| device.clone()).collect();
         if stale.is_empty() {
             return Some(looked);

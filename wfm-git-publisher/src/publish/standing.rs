@@ -8,9 +8,9 @@ use repo_model::{DeploymentName, DeviceId};
 use super::decide::{Compared, Inputs, compare, put_off};
 use super::error::DeviceError;
 use super::known::{Known, KnownDevice};
-use crate::fleet::Device;
+use crate::fleet::{Device, Fleet, RolloutRule};
 use crate::plan::{Change, ChangeKind};
-use crate::rollout::{Difference, Look, Standing, meaning, meanings};
+use crate::rollout::{DeviceState, Difference, Look, Record, Standing, meaning, meanings};
 
 /// A device as it is compared with the fleet.
 pub(super) struct Stood {
@@ -30,9 +30,13 @@ pub(super) struct Stood {
 }
 
 impl Stood {
-    /// Whether something that it rests with is neither held back nor released any more, because the record of it was lost or
-    /// another one came in its place: then nothing is known of it before it is compared.
-    pub(super) fn is_stale(&self, device: &DeviceId, look: &Look) -> bool {
+    /// Whether nothing is known of it before it is compared: something that it rests with is neither held back nor released any more,
+    /// because the record of it was lost or another one came in its place; or what it has may be something else than what a rollout
+    /// released, which came at once.
+    pub(super) fn is_stale(&self, device: &DeviceId, look: &Look, fleet: &Fleet) -> bool {
+        if self.standing == Standing::Complete && may_have_another(device, look, fleet) {
+            return true;
+        }
         let held = look.held.get(device);
         let is_held = |name: &DeploymentName| held.is_some_and(|held| held.contains_key(name));
         let is_released = |name: &DeploymentName| {
@@ -120,6 +124,18 @@ impl Stood {
         let allowed = allowed.filter(|change| is_open(&change.name)).map(|change| change.name.clone()).collect();
         Some(Self { replaces, removed, allowed, ..Self::of(Standing::Compared { deployments, is_bare }) })
     }
+}
+
+/// Whether a rollout released something for a device that has all that is meant, and that may be something else by now.
+fn may_have_another(device: &DeviceId, look: &Look, fleet: &Fleet) -> bool {
+    let is_at_once = |name: &DeploymentName| fleet.rollout_rule(name) == Some(&RolloutRule::AtOnce);
+    let may = |(number, record): (&u32, &Record)| {
+        let state = || look.states.get(number).and_then(|states| states.get(device)).map(|judged| judged.state);
+        let is_released = record.members.contains_key(device) && record.released_with(device).is_some();
+        // Who never takes what was released may have got something else before the word for that was taken away.
+        is_released && (record.state.deployments.iter().any(is_at_once) || state() == Some(DeviceState::Offline))
+    };
+    look.records.iter().any(may)
 }
 
 /// Whether a device has nothing. What a lost repository held isn't known, and isn't nothing.

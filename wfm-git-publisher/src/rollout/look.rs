@@ -7,7 +7,7 @@ use repo_model::{DeploymentName, DeviceId};
 
 use super::changes::{Refused, find, gated};
 use super::facts::Facts;
-use super::members::{Meant, Members, is_lost, meant, published_now};
+use super::members::{Meant, Members, is_in_it, is_lost, meant, published_now};
 use super::next::{Decided, Decision, Next, Situation, Waiting, Why, next, shown, states};
 use super::record::{End, Phase, Record};
 use super::state::{DeviceState, Judged, after};
@@ -102,7 +102,7 @@ impl Look {
     fn go_on(&mut self, number: u32, facts: &Facts<'_>, now: Timestamp) {
         for _ in 0..MOST {
             let Some(record) = self.records.get(&number) else { return };
-            let (busy, none) = (self.busy(), BTreeMap::new());
+            let (busy, none) = (self.busy(facts), BTreeMap::new());
             let known = self.states.get(&number).unwrap_or(&none);
             match next(&Situation { record, facts, busy: &busy, states: known, now }) {
                 Next::Wait(waiting) => return self.waiting.push(waiting),
@@ -140,16 +140,23 @@ impl Look {
         self.following.push(following);
     }
 
-    /// Who is between its release and `updated`, in whatever rollout; also where the release is of before it became a member.
-    fn busy(&self) -> Busy {
+    /// Who is between its release and `updated`, in whatever rollout; also where the release is of before it became a member. Not
+    /// who left the fleet, or got something else at once: of those nothing would ever say that they are `updated`.
+    fn busy(&self, facts: &Facts<'_>) -> Busy {
         let mut busy = Busy::new();
         for (number, record) in &self.records {
-            let states = self.states.get(number);
-            let is_updated = |device: &DeviceId| {
-                states.and_then(|states| states.get(device)).is_some_and(|judged| judged.state == DeviceState::Updated)
-            };
-            let all = record.released().into_keys().chain(states.into_iter().flat_map(BTreeMap::keys));
-            busy.extend(all.filter(|device| !is_updated(device)).cloned());
+            let none = BTreeMap::new();
+            let states = self.states.get(number).unwrap_or(&none);
+            let released = record.released().into_keys();
+            // Whoever is released at this look has no state yet.
+            let new = released.filter(|device| !states.contains_key(*device) && is_in_it(record, facts, device));
+            let new = new.map(|device| (device, published_now()));
+            let known = states.iter().map(|(device, judged)| (device, judged.clone()));
+            for (device, judged) in known.chain(new).filter(|(_, judged)| judged.state != DeviceState::Updated) {
+                let again = judged.again;
+                let of_all = busy.entry(device.clone()).or_insert(judged);
+                of_all.again = [of_all.again, again].into_iter().flatten().min();
+            }
         }
         busy
     }

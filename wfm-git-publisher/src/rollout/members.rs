@@ -79,6 +79,12 @@ pub(super) fn meant(record: &Record, member: &Member, standing: &Standing, is_re
     }
 }
 
+/// Whether a released device is still in it: it didn't leave the fleet, and nothing else is meant for it.
+pub(super) fn is_in_it(record: &Record, facts: &Facts<'_>, device: &DeviceId) -> bool {
+    let member = record.members.get(device).filter(|_| facts.has(device));
+    member.is_some_and(|member| meant(record, member, facts.standing(device), true) != Meant::Other)
+}
+
 /// Whether the tip of a member who isn't released is neither what it had nor what it shall have: it was lost, restored, or
 /// somebody else wrote it.
 pub(super) fn is_lost(record: &Record, member: &Member, standing: &Standing) -> bool {

@@ -12,7 +12,7 @@ use super::facts::Facts;
 use super::members::{Members, judge, judge_before};
 use super::record::{End, Phase, Record, Release, Stop, waves_of};
 use super::state::{DeviceState, Judged};
-use super::waves::{Busy, Fill, fill, gate_ahead, hasten, ordered};
+use super::waves::{Busy, Fill, fill, gate_ahead, hasten, in_the_way, ordered};
 use crate::fleet::{Fleet, Promoted, RolloutWords, counted, rollout_path};
 
 /// What is decided about a rollout; each is one commit of `control.git`.
@@ -195,11 +195,24 @@ fn decided(decision: Decision, reason: String, record: Record) -> Next {
 
 impl Situation<'_> {
     fn wait<'d>(&self, why: Why, devices: impl IntoIterator<Item = (&'d DeviceId, String)>) -> Next {
+        Next::Wait(self.waiting(why, devices))
+    }
+
+    fn waiting<'d>(&self, why: Why, devices: impl IntoIterator<Item = (&'d DeviceId, String)>) -> Waiting {
         let devices = devices.into_iter().map(|(device, how)| (device.clone(), how)).collect();
         let is_persons =
             matches!(why, Why::Paused | Why::WordsUnreadable | Why::DeploymentsUnreadable(_) | Why::Stopped(_));
         let again = self.states.values().filter(|_| !is_persons).filter_map(|judged| judged.again).min();
-        Next::Wait(Waiting { rollout: self.record.number(), why, devices, again })
+        Waiting { rollout: self.record.number(), why, devices, again }
+    }
+
+    /// Waits for room in the budget: for those who have the places, whichever rollout they are of.
+    fn wait_for_room(&self, without: &BTreeSet<DeviceId>) -> Next {
+        let Self { record, facts, busy, .. } = *self;
+        let those: Vec<_> = in_the_way(&record.state.policy, facts.fleet, busy, without).collect();
+        let again = those.iter().filter_map(|(_, judged)| judged.again).min();
+        let waiting = self.waiting(Why::Budget, those.into_iter().map(|(device, judged)| (device, shown(judged))));
+        Next::Wait(Waiting { again: waiting.again.into_iter().chain(again).min(), ..waiting })
     }
 
     /// Those of the released members, and of those in the middle of what they had, who are in this state, and why.
@@ -231,7 +244,7 @@ impl Situation<'_> {
                 return Some(self.release(record.last_wave(), fill, true));
             }
             if is_promoted {
-                return Some(self.wait(Why::Budget, self.those(|_, state| state != DeviceState::Updated)));
+                return Some(self.wait_for_room(&fill.no_room));
             }
         }
         if let Some(stop) = record.open_stop() {
@@ -273,20 +286,19 @@ impl Situation<'_> {
         }
         // Once nobody of a wave is left it proves nothing, and is as if it never was.
         let newest = members.newest_wave();
-        let mut crowded = false;
+        let mut without_room = BTreeSet::new();
         if let Some(wave) = newest {
             let rest = fill(record, members, facts, busy, wave);
             if !rest.release.is_empty() {
                 return self.release(wave, rest, false);
             }
-            crowded = !rest.no_room.is_empty();
+            without_room = rest.no_room;
             if let Some(waiting) = self.proof(members, wave) {
                 return waiting;
             }
         }
-        let unfinished = || self.those(|_, state| state != DeviceState::Updated);
-        if crowded {
-            return self.wait(Why::Budget, unfinished());
+        if !without_room.is_empty() {
+            return self.wait_for_room(&without_room);
         }
         let after = newest.unwrap_or(0);
         let gate = gate_ahead(record, members, after).filter(|wave| words.approved < *wave);
@@ -302,7 +314,7 @@ impl Situation<'_> {
                 return self.release(wave, fill, false);
             }
             if !fill.no_room.is_empty() {
-                return self.wait(Why::Budget, unfinished());
+                return self.wait_for_room(&fill.no_room);
             }
             let passed_over = fill.passed_over.iter().map(|(device, why)| (device, why.clone()));
             return self.wait(Why::NobodyReady(wave), passed_over);

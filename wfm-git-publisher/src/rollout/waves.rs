@@ -7,6 +7,7 @@ use repo_model::{DeviceId, Digest};
 use super::facts::Facts;
 use super::members::{Members, is_failing, unready};
 use super::record::{Member, Order, Record, needs_approval, waves_of};
+use super::state::Judged;
 use crate::fleet::{Fleet, RolloutPolicy, WaveSpec};
 
 /// Devices in the order of a rollout, which nobody can choose and each look finds again.
@@ -60,8 +61,13 @@ pub(super) struct Fill {
     pub(super) is_full: bool,
 }
 
-/// The devices that are between a release and `updated`, in whatever rollout.
-pub(super) type Busy = BTreeSet<DeviceId>;
+/// The devices that are between a release and `updated`, in whatever rollout, and what they are.
+pub(super) type Busy = BTreeMap<DeviceId, Judged>;
+
+/// The group of a device in the budget of a policy; `None` if it has none.
+fn group(policy: &RolloutPolicy, fleet: &Fleet, device: &DeviceId) -> Option<Vec<String>> {
+    fleet.devices.get(device).and_then(|device| policy.group_of(device))
+}
 
 /// How much room the budget of a policy leaves: how many of each group are busy.
 struct Room<'a> {
@@ -74,26 +80,35 @@ struct Room<'a> {
 impl<'a> Room<'a> {
     fn of(policy: &'a RolloutPolicy, fleet: &'a Fleet, busy: &'a Busy) -> Self {
         let mut room = Self { policy, fleet, busy, taken: BTreeMap::new() };
-        let groups: Vec<_> = busy.iter().filter_map(|device| room.group(device)).collect();
-        groups.into_iter().for_each(|group| *room.taken.entry(group).or_default() += 1);
+        let groups = busy.keys().filter_map(|device| group(policy, fleet, device));
+        groups.for_each(|group| *room.taken.entry(group).or_default() += 1);
         room
-    }
-
-    fn group(&self, device: &DeviceId) -> Option<Vec<String>> {
-        self.fleet.devices.get(device).and_then(|device| self.policy.group_of(device))
     }
 
     /// Takes a place for the device; false if there is none.
     fn take(&mut self, device: &DeviceId) -> bool {
-        let Some((budget, group)) = self.policy.disruption_budget.as_ref().zip(self.group(device)) else { return true };
+        let group = group(self.policy, self.fleet, device);
+        let Some((budget, group)) = self.policy.disruption_budget.as_ref().zip(group) else { return true };
         // Whoever is busy has its place.
-        if self.busy.contains(device) {
+        if self.busy.contains_key(device) {
             return true;
         }
         let taken = self.taken.entry(group).or_default();
         *taken += 1;
         *taken <= budget.max_unavailable
     }
+}
+
+/// Who has the places in the budget for which these devices wait.
+pub(super) fn in_the_way<'a>(
+    policy: &'a RolloutPolicy,
+    fleet: &'a Fleet,
+    busy: &'a Busy,
+    without: &BTreeSet<DeviceId>,
+) -> impl Iterator<Item = (&'a DeviceId, &'a Judged)> {
+    let group = move |device: &DeviceId| group(policy, fleet, device);
+    let crowded: BTreeSet<_> = without.iter().filter_map(group).collect();
+    busy.iter().filter(move |(device, _)| group(device).is_some_and(|group| crowded.contains(&group)))
 }
 
 /// Whom a wave is for.

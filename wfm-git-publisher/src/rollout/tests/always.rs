@@ -23,6 +23,7 @@ enum Event {
     Wait(i64),
     Resume,
     Pause(bool),
+    Retire(usize),
     /// `control.git` is lost.
     Lose,
 }
@@ -50,6 +51,7 @@ fn events(count: usize) -> impl Strategy<Value = Vec<Event>> {
         5 => (0..8000_i64).prop_map(Event::Wait),
         1 => Just(Event::Resume),
         1 => any::<bool>().prop_map(Event::Pause),
+        1 => (1..=count).prop_map(Event::Retire),
         1 => Just(Event::Lose),
     ];
     prop::collection::vec(event, 0..15)
@@ -74,6 +76,7 @@ fn apply(world: &mut World, event: &Event) {
         Event::Wait(seconds) => world.wait(*seconds),
         Event::Resume => words(world, |stops| format!("resumed: {stops}")),
         Event::Pause(paused) => words(world, |_| format!("paused: {paused}")),
+        Event::Retire(number) => world.retire(&press(*number)),
         Event::Lose => world.records.clear(),
     }
 }
@@ -166,7 +169,7 @@ fn bounds(world: &World, record: &crate::rollout::Record, look: &Look) {
         let means = |device: &DeviceId| Meaning::of(world.wants[device].get(&app).map(|digest| (&app, *digest)));
         let proves =
             |device: &DeviceId| record.members.get(device).is_some_and(|one| !one.back && one.want == means(device));
-        let proving = released.keys().filter(|device| proves(device)).count();
+        let proving = released.keys().filter(|device| proves(device) && !world.is_retired(device)).count();
         assert!(proving <= most, "{proving} of at most {most}: {:?}", world.decided);
     }
     let Some(budget) = &policy.disruption_budget else { return };
@@ -177,7 +180,7 @@ fn bounds(world: &World, record: &crate::rollout::Record, look: &Look) {
     for device in &all {
         let updated = states.get(*device).is_some_and(|one| one.state == crate::rollout::DeviceState::Updated);
         let group = world.fleet.devices.get(*device).and_then(|device| policy.group_of(device));
-        if let Some(group) = group.filter(|_| !updated) {
+        if let Some(group) = group.filter(|_| !updated && !world.is_retired(device)) {
             busy.entry(group).or_default().push((*device).clone());
         }
     }
@@ -252,7 +255,7 @@ proptest! {
             }
         }
         prop_assert!(world.records.is_empty(), "{:?} {:?}", world.decided, world.look().waiting);
-        for (id, sim) in &world.devices {
+        for (id, sim) in world.devices.iter().filter(|(id, _)| !world.is_retired(id)) {
             prop_assert_eq!(&sim.tip, &world.wants[id], "{} {:?}", id, &world.decided);
         }
     }

@@ -5,6 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::world::{Nature, World, press};
 use crate::rollout::{Phase, Why};
 
+/// A deployment without a word on how it goes.
+const APP: &str = "id: app\napplication: {id: hello, version: 1.0.0}\ntargets: [{matchLabels: {}}]\n";
+
 #[test]
 fn a_change_comes_to_one_device_then_to_a_tenth_and_then_to_the_rest() {
     let mut world = World::of(30, "{}");
@@ -263,4 +266,62 @@ fn a_device_that_leaves_the_fleet_is_no_member_any_more() {
     );
     let look = world.run();
     assert!(look.held.is_empty() && world.phase(12) == Phase::Done);
+}
+
+const ONE_OF_A_LINE: &str = "{waves: [1], disruptionBudget: {groupBy: [line], maxUnavailable: 1}}";
+
+#[test]
+fn a_device_that_is_retired_in_the_middle_or_after_it_leaves_its_place_in_the_budget() {
+    for is_updated in [false, true] {
+        let mut world = World::of(4, ONE_OF_A_LINE);
+        world.want_all("app", Some(2));
+        world.pass();
+        let first = world.ordered(12)[0].clone();
+        if is_updated {
+            world.wait(300);
+        }
+        world.retire(&first);
+        world.run();
+        assert_eq!((world.phase(12), world.with(2).len()), (Phase::Done, 4), "{:?}", world.decided);
+    }
+}
+
+#[test]
+fn a_device_that_gets_something_else_at_once_in_the_middle_leaves_its_place_in_the_budget() {
+    let mut world = World::of(10, ONE_OF_A_LINE);
+    world.write("deployments/app.yaml", APP);
+    world.want_all("app", Some(2));
+    world.pass();
+    let first = world.ordered(12)[0].clone();
+    world.nature(&first, Nature::Held);
+    world.write("deployments/app.yaml", &format!("{APP}rollout: none\n"));
+    world.want(&first, "app", Some(3));
+    world.run();
+    assert_eq!((world.phase(12), world.with(2).len()), (Phase::Done, 9), "{:?}", world.decided);
+    assert_eq!(world.with(3), BTreeSet::from([first]));
+}
+
+#[test]
+fn who_has_the_place_in_the_budget_is_named_whichever_rollout_it_is_of() {
+    let mut world = World::of(20, ONE_OF_A_LINE);
+    world.write("deployments/app.yaml", &format!("{APP}rollout: {ONE_OF_A_LINE}\n"));
+    world
+        .write("deployments/other.yaml", &format!("{}rollout: {ONE_OF_A_LINE}\n", APP.replace("id: app", "id: other")));
+    world.want_all("app", Some(2));
+    world.pass();
+    let first = world.with(2).into_iter().next().expect("one goes first");
+    world.words(12, "paused: true");
+    // One more rollout, of the others of its line.
+    let is_of = |world: &World, device: &_| world.fleet.devices[&first].labels == world.fleet.devices[device].labels;
+    let line: Vec<_> =
+        world.devices.keys().filter(|device| **device != first && is_of(&world, device)).cloned().collect();
+    line.iter().for_each(|device| world.want(device, "other", Some(1)));
+    let look = world.pass();
+    let waiting = look.waiting.iter().find(|waiting| waiting.rollout == 13).expect("it waits");
+    assert_eq!((&waiting.why, waiting.devices.keys().collect::<Vec<_>>()), (&Why::Budget, vec![&first]));
+    let baked = look.again.expect("once it has baked");
+    assert_eq!((waiting.again, baked.as_second() - world.now.as_second()), (Some(baked), 300));
+    world.now = baked;
+    world.pass();
+    assert_eq!(world.decided[2..], ["13 start", "13 release 1"]);
 }

@@ -163,7 +163,23 @@ impl World {
         }
     }
 
+    /// A person retires a device, which is no difference of anybody's any more.
+    pub(super) fn retire(&mut self, device: &DeviceId) {
+        let path = format!("devices/{device}.yaml");
+        let text = self.files[&path].clone();
+        if !self.is_retired(device) {
+            self.write(&path, &format!("{text}retired: when-empty\n"));
+        }
+    }
+
+    pub(super) fn is_retired(&self, device: &DeviceId) -> bool {
+        self.fleet.devices.get(device).is_some_and(|device| device.retired.is_some())
+    }
+
     fn standing(&self, id: &DeviceId) -> Standing {
+        if self.is_retired(id) {
+            return Standing::Complete;
+        }
         let (sim, none) = (&self.devices[id], BTreeMap::new());
         let wants = self.wants.get(id).unwrap_or(&none);
         let blocked = (sim.nature == Nature::Blocked).then(|| "a tag isn't resolved".to_owned());
@@ -211,7 +227,9 @@ impl World {
             }
         }
         self.records.clone_from(&look.records);
-        for (id, sim) in &mut self.devices {
+        let fleet = &self.fleet;
+        let serves = |id: &DeviceId| fleet.devices.get(id).is_none_or(|device| device.retired.is_none());
+        for (id, sim) in self.devices.iter_mut().filter(|(id, _)| serves(id)) {
             let (none, held) = (BTreeMap::new(), look.held.get(id));
             let wants = self.wants.get(id).unwrap_or(&none);
             if sim.nature == Nature::Blocked || look.lost.contains_key(id) {
