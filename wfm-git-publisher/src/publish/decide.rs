@@ -35,7 +35,8 @@ pub(super) struct Inputs<'a> {
     pub(super) digests: InputDigests<'a>,
     /// What devices have by what the fleet said before; absent where each is read from its repository.
     pub(super) since: Option<Since<'a>>,
-    /// Whether a tip's own locks count where the ledger was lost; a pass that publishes took them over already.
+    /// Whether a tip's own locks count where the ledger was lost, and what a tag means may become known; a pass that publishes took
+    /// them over already, and asked.
     pub(super) believes_tips: bool,
     pub(super) unresolved: &'a Unresolved<'a>,
     pub(super) allowed: Allowed,

@@ -97,7 +97,7 @@ impl Stood {
             Err(error) => Some(error_chain(&error)),
         };
         let nothing = || Difference { had: None, want: None, blocked: None };
-        let held = guards.first().map(ToString::to_string);
+        let (held, mut unasked) = (guards.first().map(ToString::to_string), BTreeSet::new());
         let all = || plan.changes.iter().map(|one| (one, &refused)).chain(plan.held.iter().map(|one| (one, &held)));
         for (change, refused) in all() {
             let one = deployments.entry(change.name.clone()).or_insert_with(nothing);
@@ -107,10 +107,16 @@ impl Stood {
                 // It stays as it is, but for whether it is suspended.
                 (_, None) => {}
             }
-            let tag = change.unresolved.first().map(|artifact| format!("it isn't known yet which bytes {artifact} is"));
+            // Where nobody asked yet what a tag means, it is as if that were known, unless somebody found out why it can't be.
+            let is_unknown = |artifact: &&_| {
+                !inputs.believes_tips || (inputs.unresolved)(&device.id, &change.name, artifact).is_some()
+            };
+            let tag = change.unresolved.iter().find(is_unknown);
+            unasked.extend((tag.is_none() && !change.unresolved.is_empty()).then_some(&change.name));
+            let tag = tag.map(|artifact| format!("it isn't known yet which bytes {artifact} is"));
             one.blocked = one.blocked.take().or(tag).or_else(|| refused.clone());
         }
-        for name in &plan.kept {
+        for name in plan.kept.iter().filter(|name| !unasked.contains(name)) {
             let one = deployments.entry(name.clone()).or_insert_with(nothing);
             let wrong = || plan.wrong.get(name).and_then(|problems| Some(problems.iter().next()?.to_string()));
             one.blocked = one.blocked.take().or_else(wrong).or_else(|| Some("it is left as it is".to_owned()));

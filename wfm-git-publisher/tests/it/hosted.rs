@@ -261,6 +261,25 @@ fn a_push_that_starts_a_rollout_names_its_waves_and_the_next_one_what_it_waits_f
     assert!(told.contains("remote: 0 devices to change, "), "{told}");
 }
 
+#[test]
+fn a_push_of_a_new_version_says_which_rollout_it_starts() {
+    let lab = Lab::with(&["press-01", "press-02", "press-03"]);
+    lab.write("fleet.yaml", lab.read("fleet.yaml") + "rollout: {waves: [1]}\n");
+    lab.commit();
+    let olga = Operator::of(hosted_of(lab));
+    let package = fs::read_to_string(olga.clone.join("applications/hello/1.0.0/margo.yaml")).unwrap();
+    fs::create_dir(olga.clone.join("applications/hello/1.1.0")).unwrap();
+    fs::write(olga.clone.join("applications/hello/1.1.0/margo.yaml"), package.replace("1.0.0", "1.1.0")).unwrap();
+    git::git(&olga.clone, &["add", "."]);
+    olga.edit("deployments/hello.yaml", "version: 1.0.0}", "version: 1.1.0}");
+    let told = olga.accepted(&["HEAD"]);
+    let starts = "rollout: starts 1: hello on 2 devices; waves 1, rest\n";
+    assert!(told.contains(&format!("remote: {}", starts.trim_end())), "{told}");
+    assert!(told.contains("remote: 1 device to change, "), "{told}");
+    let done = olga.site.lab.publish_hosted().rollouts.unwrap().to_text();
+    assert!(done.starts_with(starts), "{done}");
+}
+
 const NOBODY: &str =
     "no `wfm-git-publisher run` follows main at this moment: it is published with the next `wfm-git-publisher publish`";
 

@@ -558,6 +558,48 @@ fn a_device_that_gets_a_fix_at_once_in_the_middle_leaves_its_place_to_the_others
     );
 }
 
+/// Offers the next version of the application, and means it for every device.
+pub(crate) fn next_version(lab: &Lab, from: &str, to: &str) {
+    let package = lab.read(&format!("applications/hello/{from}/margo.yaml"));
+    lab.write(&format!("applications/hello/{to}/margo.yaml"), package.replace(from, to));
+    lab.edit("deployments/hello.yaml", &format!("version: {from}}}"), &format!("version: {to}}}"));
+}
+
+#[test]
+fn a_plan_of_a_new_version_says_what_it_starts_although_nobody_asked_yet_what_its_tag_means() {
+    let lab = lab();
+    let starts = |plan: &str, publish: Outcome| {
+        let lines = |text: &str| {
+            let lines = text.lines().filter(|line| line.starts_with("rollout: "));
+            lines.map(str::to_owned).collect::<Vec<_>>()
+        };
+        assert_eq!(lines(plan), lines(&publish.rollouts.unwrap().to_text()));
+    };
+    next_version(&lab, "1.0.0", "1.1.0");
+    lab.commit();
+    let plan = lab.run(&["plan"]);
+    assert!(plan.out.contains("rollout: starts 1: hello on 5 devices; waves 1, 3, rest\n"), "{}", plan.out);
+    assert!(plan.out.contains("1 device to change, 4 unchanged, 4 held back by rollouts"), "{}", plan.out);
+    assert_eq!(plan.code, Some(3));
+    starts(&plan.out, publish(&lab, *BEGIN));
+    assert_eq!(have(&lab, "hello", "1.1.0").len(), 1);
+    publish(&lab, *BEGIN);
+    next_version(&lab, "1.1.0", "1.2.0");
+    lab.commit();
+    let plan = lab.run(&["plan"]);
+    assert!(plan.out.contains("waves 1, 3, rest; supersedes 1\n"), "{}", plan.out);
+    assert_eq!(plan.code, Some(3));
+    starts(&plan.out, publish(&lab, *BEGIN));
+    // What somebody asked for in vain isn't there, and nothing of it comes.
+    publish(&lab, *BEGIN);
+    next_version(&lab, "1.2.0", "1.3.0");
+    lab.commit();
+    let gone = lab.publish_with(*BEGIN, &|_| Err("the registry is away".into()));
+    assert!(!gone.unresolved.is_empty(), "{gone:?}");
+    let plan = lab.run(&["plan"]);
+    assert!(!plan.out.contains("starts 3"), "{}", plan.out);
+}
+
 #[test]
 fn a_change_goes_at_once_to_few_devices_where_nobody_wrote_how_and_with_none() {
     for rollout in ["", "rollout: none\n"] {
