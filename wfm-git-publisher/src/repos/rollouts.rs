@@ -86,7 +86,8 @@ mod tests {
     use crate::rollout::{Member, Phase};
 
     fn record(number: u32, phase: Phase) -> Record {
-        let member = Member { had: None, want: None, wave: 1, order: Default::default(), back: false, since: None };
+        let (order, back, since, before) = (Default::default(), false, None, None);
+        let member = Member { had: None, want: None, wave: 1, order, back, since, before };
         let state = RolloutState {
             rollout: number,
             state: phase,
@@ -134,6 +135,12 @@ mod tests {
         let newer = text.replace("\"since\"", "\"sooner\"");
         with.insert("rollouts/12/members.json".to_owned(), newer.into_bytes());
         assert_eq!(Rollouts::read(&with).unwrap(), Rollouts::read(&tree).unwrap());
+        // That a device had nothing before is known, too.
+        for before in [None, Some("9f1c03d2a6b77e10".to_owned().try_into().unwrap())] {
+            record.members.values_mut().for_each(|member| member.before = Some(before.clone()));
+            rollouts.put(&record, &mut with);
+            assert_eq!(Rollouts::read(&with).unwrap().open[&12], record);
+        }
     }
 
     #[test]

@@ -7,7 +7,7 @@ use repo_model::{DeploymentName, DeviceId};
 
 use super::facts::{Facts, Proposal, Standing};
 use super::meaning::Meaning;
-use super::members::{Meant, Members, both, is_lost, judge, judge_before, meant};
+use super::members::{Meant, Members, both, is_lost, is_reverted, judge, judge_before, meant, once_there};
 use super::record::{Member, Order, Phase, Record, Release, RolloutState, Stop};
 use super::state::DeviceState;
 use super::waves::plan;
@@ -45,10 +45,12 @@ pub struct Refused {
 pub(super) fn gated(records: &BTreeMap<u32, Record>, facts: &Facts<'_>) -> Gated {
     let unfinished: BTreeMap<&DeploymentName, &Record> =
         records.values().flat_map(|record| record.state.deployments.iter().map(move |name| (name, record))).collect();
+    let is_bad = |record: &&Record| record.open_stop().is_some() && !is_reverted(record, facts);
+    let bad: BTreeSet<_> = records.values().filter(is_bad).map(Record::number).collect();
     let is_gated = |name: &DeploymentName, is_bare: bool| match (unfinished.get(name), facts.fleet.rollout_rule(name)) {
         (_, Some(RolloutRule::AtOnce)) => false,
         // Nothing runs there; but what stopped elsewhere doesn't come.
-        (Some(record), _) if is_bare => record.open_stop().is_some(),
+        (Some(record), _) if is_bare => bad.contains(&record.number()),
         (None, _) => !is_bare,
         (Some(_), _) => true,
     };
@@ -68,7 +70,7 @@ fn odd<'a>(record: &Record, gated: &'a Gated, facts: &Facts<'_>) -> BTreeSet<&'a
         None => true,
         Some(member) => {
             let (standing, is_released) = (facts.standing(device), released.contains_key(device));
-            let is_lost = !is_released && is_lost(record, member, standing);
+            let is_lost = !is_released && is_lost(record, member, standing, facts);
             !is_lost && meant(record, member, standing, is_released) == Meant::Other
         }
     };
@@ -120,10 +122,12 @@ fn join(record: &Record, odd: &BTreeSet<&DeviceId>, facts: &Facts<'_>, now: Time
     let last = record.last_wave();
     for device in odd {
         let Standing::Compared { deployments, .. } = facts.standing(device) else { continue };
-        let (had, want) = both(deployments, &record.state.deployments);
+        let (_, want) = both(deployments, &record.state.deployments);
+        let had = once_there(deployments, &record.state.deployments, facts.fleet);
         joined.take_back(device);
         let since = in_the_middle(record, device, facts, now);
-        let member = Member { had, want, wave: last, order: Order::Last, back: false, since };
+        let before = had_before(record, device).filter(|before| *before != had);
+        let member = Member { had, want, wave: last, order: Order::Last, back: false, since, before };
         joined.members.insert((*device).clone(), member);
     }
     // For all others the fleet means at this commit what the record says, too.
@@ -215,7 +219,10 @@ fn start(
         let Standing::Compared { deployments, .. } = facts.standing(device) else { return None };
         let (had, want) = both(deployments, group);
         let (wave, since) = (waves.remove(device)?, middle.get(device).copied());
-        Some((device.clone(), Member { had, want, wave, order: *order, back: false, since }))
+        // What several mean together tells nothing of other ones.
+        let same = before.iter().filter(|record| record.state.deployments == *group);
+        let before = same.filter_map(|record| had_before(record, device)).find(|before| *before != had);
+        Some((device.clone(), Member { had, want, wave, order: *order, back: false, since, before }))
     };
     let members = ordered.iter().filter_map(member);
     let members = members.chain(still.iter().map(|(device, (member, _))| (device.clone(), member.clone()))).collect();
@@ -230,7 +237,7 @@ fn start(
         policy,
         supersedes: before.iter().map(|record| record.number()).collect(),
         allowed: facts.allowed.clone(),
-        waves: before_the_first(&still),
+        waves: before_the_first(still.iter().map(|(device, (_, at))| (device, *at))),
         stops: stops.into_iter().collect(),
         end: None,
     };
@@ -256,7 +263,8 @@ fn in_the_middle_still(
     };
     let stays = |device: &DeviceId, has: &Option<Meaning>, at: Timestamp| {
         let (had, want) = (meaning(device, has)?, meaning(device, has)?);
-        let member = Member { had, want, wave: 0, order: Order::First, back: true, since: None };
+        let before = had_before(record, device).filter(|_| record.state.deployments == *group);
+        let member = Member { had, want, wave: 0, order: Order::First, back: true, since: None, before };
         Some((device.clone(), (member, at)))
     };
     let members = Members::of(record, facts);
@@ -271,11 +279,11 @@ fn in_the_middle_still(
     released.chain(changing).collect()
 }
 
-/// What was released before a rollout began, in the place of which it comes.
-fn before_the_first(still: &BTreeMap<DeviceId, (Member, Timestamp)>) -> Vec<Release> {
+/// What no wave of a rollout released: it came before that began, or goes back to what it had before.
+fn before_the_first<'a>(released: impl IntoIterator<Item = (&'a DeviceId, Timestamp)>) -> Vec<Release> {
     let mut releases: BTreeMap<Timestamp, BTreeSet<DeviceId>> = BTreeMap::new();
-    for (device, (_, at)) in still {
-        releases.entry(*at).or_default().insert(device.clone());
+    for (device, at) in released {
+        releases.entry(at).or_default().insert(device.clone());
     }
     let release = |(released, devices)| Release {
         wave: 0,
@@ -303,6 +311,15 @@ fn in_the_middle(record: &Record, device: &DeviceId, facts: &Facts<'_>, now: Tim
     (has_change && !is_updated()).then_some(released.at)
 }
 
+/// What a device had before a change of this rollout, or of one in the place of which it came, reached it; `None` if none did, or
+/// that isn't known.
+fn had_before(record: &Record, device: &DeviceId) -> Option<Option<Meaning>> {
+    let member = record.members.get(device)?;
+    let here = || if member.back { &member.want } else { &member.had };
+    let released = record.released_with(device).map(|_| here().clone());
+    member.before.clone().or(released)
+}
+
 /// Why a rollout stands still until a person says something; `None` if it doesn't.
 fn standstill(record: &Record, facts: &Facts<'_>) -> Option<String> {
     let number = record.number();
@@ -328,21 +345,28 @@ fn policy_of(group: &BTreeSet<DeploymentName>, facts: &Facts<'_>) -> RolloutPoli
     policies.next().cloned().unwrap_or_default()
 }
 
-/// Those released members for whom the fleet means again what they had: they go back at once. The record as it is then.
-pub(super) fn back(record: &Record, facts: &Facts<'_>) -> Option<(Record, usize)> {
+/// Those for whom the fleet means again what they had, and to whom the change came, or one in the place of which it comes: they go
+/// back at once. The record as it is then.
+pub(super) fn back(record: &Record, facts: &Facts<'_>, now: Timestamp) -> Option<(Record, usize)> {
     let mut changed = record.clone();
-    let reverts = |device: &DeviceId, member: &Member| {
-        facts.has(device) && meant(record, member, facts.standing(device), true) == Meant::Had
-    };
-    let released = record.released();
-    let going =
-        record.members.iter().filter(|(device, member)| released.contains_key(*device) && reverts(device, member));
-    let going: Vec<_> = going.map(|(device, _)| device.clone()).collect();
-    for device in &going {
-        if let Some(member) = changed.members.get_mut(device) {
-            std::mem::swap(&mut member.had, &mut member.want);
-            member.back = true;
+    let (released, mut count, mut others) = (record.released(), 0, BTreeSet::new());
+    for (device, member) in changed.members.iter_mut().filter(|(device, _)| facts.has(device)) {
+        let (standing, is_released) = (facts.standing(device), released.contains_key(device));
+        match meant(record, member, standing, is_released) {
+            Meant::Had if is_released => std::mem::swap(&mut member.had, &mut member.want),
+            Meant::Before => {
+                if is_released {
+                    std::mem::swap(&mut member.had, &mut member.want);
+                } else {
+                    others.insert(device.clone());
+                }
+                member.want = member.before.clone().flatten();
+            }
+            _ => continue,
         }
+        member.back = true;
+        count += 1;
     }
-    (!going.is_empty()).then_some((changed, going.len()))
+    changed.state.waves.extend(before_the_first(others.iter().map(|device| (device, now))));
+    (count > 0).then_some((changed, count))
 }

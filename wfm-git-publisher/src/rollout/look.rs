@@ -7,7 +7,7 @@ use repo_model::{DeploymentName, DeviceId};
 
 use super::changes::{Refused, find, gated};
 use super::facts::Facts;
-use super::members::{Meant, Members, is_in_it, is_lost, meant, published_now};
+use super::members::{Meant, Members, at_once, is_in_it, is_lost, meant, published_now};
 use super::next::{Decided, Decision, Next, Situation, Waiting, Why, next, shown, states};
 use super::record::{End, Phase, Record};
 use super::state::{DeviceState, Judged, after};
@@ -167,11 +167,12 @@ impl Look {
             let (members, number) = (Members::of(record, facts), record.number());
             for (device, member) in &members.held {
                 let by = HeldBy { rollout: Some(number), wave: Some(member.wave) };
-                let held = self.held.entry((*device).clone()).or_default();
-                held.extend(record.state.deployments.iter().map(|name| (name.clone(), by)));
+                let at_once = at_once(record, member, facts.standing(device), facts);
+                let names = record.state.deployments.iter().filter(|name| !at_once.contains(*name));
+                self.held.entry((*device).clone()).or_default().extend(names.map(|name| (name.clone(), by)));
             }
             let lost = record.members.iter().filter(|(device, member)| {
-                members.held.contains_key(device) && is_lost(record, member, facts.standing(device))
+                members.held.contains_key(device) && is_lost(record, member, facts.standing(device), facts)
             });
             for (device, _) in lost {
                 self.lost.entry(device.clone()).or_default().extend(record.state.deployments.iter().cloned());

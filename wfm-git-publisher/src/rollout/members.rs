@@ -11,6 +11,7 @@ use super::facts::{Difference, Facts, Standing};
 use super::meaning::Meaning;
 use super::record::{Member, Record, Released};
 use super::state::{Case, DeviceState, Judged, is_silent};
+use crate::fleet::{Fleet, RolloutRule};
 
 /// The members who are still in it: not those who left the fleet, and of those who aren't released not those for whom nothing
 /// differs any more.
@@ -30,6 +31,8 @@ pub(super) enum Meant {
     Want,
     /// What it had.
     Had,
+    /// What it had before a change that this one comes in the place of.
+    Before,
     Other,
     /// That isn't known now, so that it counts as the first.
     Unknown,
@@ -70,10 +73,15 @@ pub(super) fn meant(record: &Record, member: &Member, standing: &Standing, is_re
         return Meant::Unknown;
     }
     let (_, want) = both(deployments, &record.state.deployments);
-    if want == member.want {
+    let is_before = member.before.as_ref() == Some(&want);
+    if is_before && !is_released {
+        Meant::Before
+    } else if want == member.want {
         Meant::Want
     } else if want == member.had && !member.back {
         Meant::Had
+    } else if is_before {
+        Meant::Before
     } else {
         Meant::Other
     }
@@ -87,10 +95,72 @@ pub(super) fn is_in_it(record: &Record, facts: &Facts<'_>, device: &DeviceId) ->
 
 /// Whether the tip of a member who isn't released is neither what it had nor what it shall have: it was lost, restored, or
 /// somebody else wrote it.
-pub(super) fn is_lost(record: &Record, member: &Member, standing: &Standing) -> bool {
+pub(super) fn is_lost(record: &Record, member: &Member, standing: &Standing, facts: &Facts<'_>) -> bool {
     let Standing::Compared { deployments, .. } = standing else { return false };
     let (has, _) = both(deployments, &record.state.deployments);
-    has != member.had && has != member.want
+    has != member.had && has != member.want && at_once(record, member, standing, facts).is_empty()
+}
+
+/// What a device has of these deployments once what goes at once is there.
+pub(super) fn once_there(
+    differences: &BTreeMap<DeploymentName, Difference>,
+    deployments: &BTreeSet<DeploymentName>,
+    fleet: &Fleet,
+) -> Option<Meaning> {
+    let side = |(name, one): (&DeploymentName, &Difference)| {
+        let digest = if goes_at_once(name, one, fleet) { one.want } else { one.had };
+        Some((name.clone(), digest?))
+    };
+    let ours = differences.iter().filter(|(name, _)| deployments.contains(*name));
+    let there: BTreeMap<_, _> = ours.filter_map(side).collect();
+    Meaning::of(there.iter().map(|(name, digest)| (name, *digest)))
+}
+
+fn goes_at_once(name: &DeploymentName, one: &Difference, fleet: &Fleet) -> bool {
+    one.is_open() && fleet.rollout_rule(name) == Some(&RolloutRule::AtOnce)
+}
+
+/// What of a rollout's deployments goes at once to a member that isn't released, because a person says so of something else than what
+/// the rollout brings: it joined for that, and by the record has it already. Nothing else of it goes: `rollout: none` alone
+/// releases nothing that a rollout holds.
+pub(super) fn at_once(
+    record: &Record,
+    member: &Member,
+    standing: &Standing,
+    facts: &Facts<'_>,
+) -> BTreeSet<DeploymentName> {
+    let Standing::Compared { deployments, .. } = standing else { return BTreeSet::new() };
+    let ours = &record.state.deployments;
+    let (has, _) = both(deployments, ours);
+    if has == member.had || once_there(deployments, ours, facts.fleet) != member.had {
+        return BTreeSet::new();
+    }
+    let open = deployments.iter().filter(|(name, one)| ours.contains(*name) && goes_at_once(name, one, facts.fleet));
+    open.map(|(name, _)| name.clone()).collect()
+}
+
+/// Whether a device has of the rollout's deployments all that is meant for it.
+fn has_all(record: &Record, standing: &Standing) -> bool {
+    let Standing::Compared { deployments, .. } = standing else { return *standing == Standing::Complete };
+    let (has, want) = both(deployments, &record.state.deployments);
+    has == want
+}
+
+/// Whether the fleet means for every member what it had: nobody waits for the change, and whoever got it goes back. One that has
+/// nothing gets what all others have, and one may have something else already.
+pub(super) fn is_reverted(record: &Record, facts: &Facts<'_>) -> bool {
+    let released = record.released();
+    let is_bare = |device| matches!(facts.standing(device), Standing::Compared { is_bare: true, .. });
+    let mut members = record.members.iter().filter(|(device, _)| facts.has(device) && !is_bare(device));
+    members.all(|(device, member)| {
+        let standing = facts.standing(device);
+        match meant(record, member, standing, released.contains_key(device)) {
+            Meant::Had | Meant::Before => true,
+            Meant::Want => member.back,
+            Meant::Other => has_all(record, standing),
+            Meant::Unknown => false,
+        }
+    })
 }
 
 impl<'a> Members<'a> {
@@ -143,7 +213,7 @@ fn differs(record: &Record, member: &Member, standing: &Standing) -> bool {
     match meant(record, member, standing, false) {
         Meant::Unknown => true,
         Meant::Want => has != want,
-        Meant::Had | Meant::Other => false,
+        Meant::Had | Meant::Before | Meant::Other => false,
     }
 }
 

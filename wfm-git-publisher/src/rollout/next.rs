@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::changes::back;
 use super::facts::Facts;
-use super::members::{Members, judge, judge_before};
+use super::members::{Members, is_reverted, judge, judge_before};
 use super::record::{End, Phase, Record, Release, Stop, waves_of};
 use super::state::{DeviceState, Judged};
 use super::waves::{Busy, Fill, fill, gate_ahead, hasten, in_the_way, ordered};
@@ -167,7 +167,7 @@ fn hides_words(facts: &Facts<'_>) -> bool {
 /// The first row that fits.
 pub(super) fn next(situation: &Situation<'_>) -> Next {
     let Situation { record, facts, .. } = *situation;
-    if let Some((changed, count)) = back(record, facts) {
+    if let Some((changed, count)) = back(record, facts, situation.now) {
         let reason = format!("the fleet means again what {} had", counted(count));
         return decided(Decision::Back, reason, changed);
     }
@@ -248,6 +248,9 @@ impl Situation<'_> {
             }
         }
         if let Some(stop) = record.open_stop() {
+            if is_reverted(record, facts) {
+                return Some(self.ends_reverted(stop));
+            }
             return Some(self.wait(Why::Stopped(stop), failed.iter().map(|(device, how)| (device, how.clone()))));
         }
         let most = record.state.policy.max_failures.rounded_down(members.count_released());
@@ -261,6 +264,17 @@ impl Situation<'_> {
             return Some(decided(Decision::Stop(number), reason, stopped));
         }
         None
+    }
+
+    /// What stopped and isn't meant any more ends once whoever went back is well: that lifts no stop.
+    fn ends_reverted(&self, stop: u32) -> Next {
+        let left = self.those(|_, state| state != DeviceState::Updated);
+        let updating = self.those(|_, state| state == DeviceState::Updating);
+        match (left.is_empty(), updating.is_empty()) {
+            (true, _) => self.finish(),
+            (false, false) => self.wait(Why::Updating, updating),
+            (false, true) => self.wait(Why::Stopped(stop), left),
+        }
     }
 
     /// Who failed and isn't accepted, of those who were well before.
@@ -365,6 +379,8 @@ impl Situation<'_> {
         done.state.state = Phase::Done;
         done.members.clear();
         let reason = match left.len() {
+            // It ends as it is, and nobody lifted the stop.
+            0 if record.open_stop().is_some() => "reverted".to_owned(),
             0 => format!("{} updated", counted(updated)),
             rest => format!("{} updated, {rest} not", counted(updated)),
         };

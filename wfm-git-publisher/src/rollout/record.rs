@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 use repo_model::{DeploymentName, DeviceId};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use super::meaning::Meaning;
 use crate::fleet::{RolloutPolicy, WaveSpec};
@@ -94,6 +94,15 @@ pub struct Member {
     /// place in the budget until it is `updated` with that, or is released; once it is, this counts no more.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since: Option<Timestamp>,
+    /// What it had before a change came to it, in the place of which this one comes: if the fleet means that again, it goes back at
+    /// once. Absent if nothing came to it, or what it had before isn't known.
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    pub before: Option<Option<Meaning>>,
+}
+
+/// What is there, also where it is `null`: it had none of the deployments.
+fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Option<Meaning>>, D::Error> {
+    Option::deserialize(deserializer).map(Some)
 }
 
 impl RolloutState {
@@ -136,7 +145,8 @@ impl Order {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Release {
-    /// From 1; 0 for what another rollout had released, in the place of which this one comes, and what isn't `updated` yet.
+    /// From 1; 0 for what another rollout had released, in the place of which this one comes, and what isn't `updated` yet, or goes
+    /// back to what it had before that one.
     pub wave: u32,
     pub released: Timestamp,
     pub devices: BTreeSet<DeviceId>,

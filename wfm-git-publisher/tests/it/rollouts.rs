@@ -43,6 +43,7 @@ pub(crate) fn remember(home: &Home, number: u32, phase: Phase, devices: &[&str])
         order: Order::Normal,
         back: false,
         since: None,
+        before: None,
     };
     let members = (1..).zip(&devices).map(|(wave, device)| (device.clone(), member(wave, device)));
     let stop = Stop { at: released, reason: "1 of 1 failed".to_owned(), failed: BTreeMap::new(), resumed: None };

@@ -601,6 +601,47 @@ fn a_plan_of_a_new_version_says_what_it_starts_although_nobody_asked_yet_what_it
 }
 
 #[test]
+fn a_fix_at_once_comes_to_a_device_of_which_a_rollout_holds_another_deployment_back() {
+    let devices: Vec<_> = (1..=12).map(|number| format!("press-{number:02}")).collect();
+    let devices: Vec<_> = devices.iter().map(String::as_str).collect();
+    let lab = Lab::with(&devices);
+    lab.write("fleet.yaml", lab.read("fleet.yaml") + "rollout: {waves: [1], bake: 60s}\n");
+    lab.edit("deployments/hello.yaml", "matchLabels: {site: graz}", "matchLabels: {}");
+    lab.write("deployments/second.yaml", SECOND.replace("site: graz", ""));
+    lab.commit();
+    assert_eq!(lab.publish_all().published(), 12);
+    lab.edit("deployments/second.yaml", "servus", "griass di");
+    change(&lab, FIRST, "servus");
+    publish(&lab, *BEGIN);
+    let with = |deployment: &str, text: &str| {
+        let has = |device: &&&str| lab.documents(device).get(deployment).is_some_and(|one| one.contains(text));
+        devices.iter().filter(has).copied().collect::<Vec<_>>()
+    };
+    let first = with("hello", "servus");
+    assert_eq!((first.len(), with("second", "griass di")), (1, first.clone()));
+    let held = *devices.iter().find(|device| **device != first[0]).unwrap();
+    let hello = lab.read("deployments/hello.yaml");
+    let fix = format!("overrides:\n  - when: {{devices: [{held}]}}\n    parameters: {{greeting: a fix}}\n");
+    lab.write("deployments/hello.yaml", hello.replace("overrides:\n", &fix) + "rollout: none\n");
+    lab.commit();
+    publish(&lab, *BEGIN + 1);
+    assert_eq!(decisions(&lab), ["start", "release 1", "join"]);
+    assert_eq!(
+        (with("hello", "a fix"), with("hello", "servus"), with("second", "griass di")),
+        (vec![held], first.clone(), first)
+    );
+    for round in 1..4 {
+        devices.iter().for_each(|device| reports(&lab, device, "installed"));
+        publish(&lab, *BEGIN + 1 + round * BAKE);
+    }
+    assert_eq!(
+        (with("second", "griass di").len(), with("hello", "servus").len(), with("hello", "a fix")),
+        (12, 11, vec![held])
+    );
+    assert_eq!(state(&lab, 1)["state"], "done");
+}
+
+#[test]
 fn a_change_goes_at_once_to_few_devices_where_nobody_wrote_how_and_with_none() {
     for rollout in ["", "rollout: none\n"] {
         let lab = lab_with(&[("fleet.yaml", rollout)]);

@@ -77,6 +77,10 @@ fn what_comes_to_a_device_that_has_nothing_is_not_held_unless_it_stopped_elsewhe
     assert_eq!((world.with(2).len(), world.phase(12)), (2, Phase::Stopped));
     let by = look.held[&device("new-7")][&name("app")];
     assert_eq!(by, HeldBy { rollout: Some(12), wave: Some(3) }, "{:?}", world.decided);
+    // Neither does a fix of it, before a person says so.
+    world.want_all("app", Some(3));
+    world.run();
+    assert_eq!((world.phase(13), world.with(3).len()), (Phase::Stopped, 0), "{:?}", world.decided);
 }
 
 #[test]
@@ -392,4 +396,92 @@ fn a_lost_record_releases_nothing_that_it_did_not_release_already() {
     world.records.clear();
     world.pass();
     assert_eq!(world.with(2).len(), before.len() + 1, "a canary of what still differs: {:?}", world.decided);
+}
+
+/// A rollout of version 2 that 13 devices have, of which a person says something, and version 3 in its place.
+fn superseded(word: &str) -> (World, BTreeSet<DeviceId>) {
+    let mut world = World::of(30, "{waves: [1, 13]}");
+    world.want_all("app", Some(2));
+    world.pass();
+    world.wait(300);
+    world.pass();
+    let middle = world.with(2);
+    assert_eq!(middle.len(), 13);
+    world.words(12, word);
+    world.want_all("app", Some(3));
+    (world, middle)
+}
+
+#[test]
+fn who_has_a_change_goes_back_at_once_to_what_it_had_before_although_a_fix_came_in_its_place() {
+    // Before anybody got the fix, once one did, and once it stopped before the first.
+    for (word, passes) in [("{}", 0), ("{}", 1), ("paused: true", 1)] {
+        let (mut world, middle) = superseded(word);
+        (0..passes).for_each(|_| _ = world.pass());
+        let fixed = world.with(3);
+        assert_eq!(fixed.len(), usize::from(passes == 1 && word == "{}"), "{:?}", world.decided);
+        assert!(fixed.is_subset(&middle));
+        world.want_all("app", Some(1));
+        let look = world.pass();
+        assert_eq!((world.with(1).len(), look.held.len()), (30, 0), "{:?}", world.decided);
+        let number = if passes == 0 { 12 } else { 13 };
+        assert_eq!(world.decided.last(), Some(&format!("{number} back")));
+        world.words(12, "{}");
+        world.run();
+        assert_eq!((world.phase(number), world.with(1).len()), (Phase::Done, 30), "{:?}", world.decided);
+    }
+}
+
+#[test]
+fn who_goes_back_may_go_back_to_the_change_in_the_middle_or_to_what_was_before_that() {
+    let (mut world, middle) = superseded("{}");
+    world.pass();
+    world.want_all("app", Some(2));
+    world.pass();
+    // Those who never had it wait for it as before.
+    assert_eq!((world.with(2), world.with(1).len()), (middle, 17), "{:?}", world.decided);
+    world.want_all("app", Some(1));
+    let look = world.pass();
+    assert_eq!((world.with(1).len(), look.held.len()), (30, 0), "{:?}", world.decided);
+}
+
+#[test]
+fn who_joins_in_the_middle_goes_back_at_once_to_what_it_had_before() {
+    let mut world = World::of(30, "{}");
+    world.want_all("app", Some(2));
+    world.pass();
+    let first = world.ordered(12)[0].clone();
+    world.want(&first, "app", Some(3));
+    let look = world.pass();
+    assert!(world.decided[2] == "12 join" && look.held.contains_key(&first));
+    world.want(&first, "app", Some(1));
+    world.pass();
+    assert!(world.with(1).contains(&first), "{:?}", world.decided);
+}
+
+#[test]
+fn what_is_for_one_device_at_once_comes_although_a_rollout_holds_another_deployment_of_it() {
+    let mut world = World::of(30, "{}");
+    let text = "id: app\napplication: {id: hello, version: 1.0.0}\ntargets: [{matchLabels: {}}]\n";
+    world.write("deployments/app.yaml", text);
+    world.want_all("app", Some(2));
+    world.want_all("second", Some(1));
+    world.pass();
+    let held = world.ordered(12)[20].clone();
+    // Alone the word releases nothing that the rollout holds.
+    world.write("deployments/app.yaml", &format!("{text}rollout: none\n"));
+    let look = world.pass();
+    assert_eq!((world.with(2).len(), look.held.len()), (1, 29));
+    world.want(&held, "app", Some(3));
+    let decided = world.look();
+    assert_eq!(decided.decided.len(), 1, "it joins with what it has then");
+    // The power is cut after that is in the ledger.
+    world.records.clone_from(&decided.records);
+    let look = world.pass();
+    assert_eq!(world.with(3), BTreeSet::from([held.clone()]), "{:?} {:?}", world.decided, look.lost);
+    assert_eq!(look.held[&held].keys().collect::<Vec<_>>(), [&name("second")]);
+    let look = world.pass();
+    assert!(look.lost.is_empty() && look.decided.is_empty());
+    world.run();
+    assert_eq!((world.phase(12), world.with(2).len(), world.with(3).len()), (Phase::Done, 29, 1));
 }

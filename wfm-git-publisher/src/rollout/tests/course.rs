@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::world::{Nature, World, press};
+use super::world::{Nature, World, device, press};
 use crate::rollout::{Phase, Why};
 
 /// A deployment without a word on how it goes.
@@ -324,4 +324,55 @@ fn who_has_the_place_in_the_budget_is_named_whichever_rollout_it_is_of() {
     world.now = baked;
     world.pass();
     assert_eq!(world.decided[2..], ["13 start", "13 release 1"]);
+}
+
+#[test]
+fn what_stopped_and_is_reverted_ends_and_holds_nothing_back_any_more() {
+    for fails in [true, false] {
+        let mut world = World::of(30, "{}");
+        world.want_all("app", Some(2));
+        world.pass();
+        let first = world.ordered(12)[0].clone();
+        world.nature(&first, Nature::Fails);
+        world.run();
+        assert_eq!(world.phase(12), Phase::Stopped);
+        // What stopped comes to no new device; what is good again comes to it, and to one that is newer.
+        world.add(&device("new-1"), "line: l9");
+        world.want(&device("new-1"), "app", Some(2));
+        assert!(world.pass().held.contains_key(&device("new-1")));
+        world.nature(&first, if fails { Nature::Fails } else { Nature::Well });
+        world.add(&device("new-2"), "line: l9");
+        world.want_all("app", Some(1));
+        let look = world.pass();
+        assert_eq!((look.held.len(), world.with(1).len()), (0, 32));
+        let look = world.run();
+        if fails {
+            assert_eq!((world.phase(12), &look.waiting[0].why), (Phase::Stopped, &Why::Stopped(1)));
+            world.nature(&first, Nature::Well);
+            world.run();
+        }
+        assert_eq!(world.phase(12), Phase::Done, "{:?}", world.decided);
+        assert_eq!(world.ended[&12].open_stop(), Some(1), "nobody lifted it");
+        assert!(world.decided.iter().all(|decided| decided != "12 resume 1"));
+        world.want_all("app", Some(3));
+        world.run();
+        assert_eq!((world.phase(13), world.with(3).len()), (Phase::Done, 32), "{:?}", world.decided);
+    }
+}
+
+#[test]
+fn what_stopped_before_it_released_anybody_ends_when_it_is_reverted() {
+    let mut world = World::of(30, "{}");
+    world.want_all("app", Some(2));
+    world.pass();
+    let first = world.ordered(12)[0].clone();
+    world.nature(&first, Nature::Fails);
+    world.run();
+    world.nature(&first, Nature::Well);
+    world.want_all("app", Some(3));
+    world.pass();
+    assert_eq!((world.phase(13), world.with(3).len()), (Phase::Stopped, 0));
+    world.want_all("app", Some(1));
+    let look = world.run();
+    assert_eq!((world.phase(13), world.with(1).len(), look.held.len()), (Phase::Done, 30, 0), "{:?}", world.decided);
 }
