@@ -261,7 +261,8 @@ pub fn read(
         status.blocked = findings.of(id).to_vec();
         if membership == Membership::Enrolled {
             let places = ledger.rollouts.open.values().filter_map(|record| view::place_in(record, id));
-            status.held_by = places.filter(|place| place.released.is_none()).collect();
+            let holds = |place: &RolloutPlace| place.released.is_none() && findings.is_held(place.rollout, id);
+            status.held_by = places.filter(holds).collect();
         }
         device.into_iter().for_each(|device| name_applications(&mut status, fleet, device));
         health::judge(&mut status, device.is_some_and(|device| device.suspended));

@@ -2,7 +2,7 @@
 //!
 //! Computed when somebody asks, at most every 15 s; of each device only what moved since is read.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -119,8 +119,9 @@ impl Survey {
             *figures.rollouts.entry(record.state.state.as_str()).or_default() += 1;
             let released = record.released().len();
             *figures.rollout_devices.entry(RELEASED).or_default() += count(released);
+            let dropped_out = findings.dropped_out.get(&record.number()).map_or(0, BTreeSet::len);
             *figures.rollout_devices.entry(WAITING).or_default() +=
-                count(record.members.len().saturating_sub(released));
+                count(record.members.len().saturating_sub(released + dropped_out));
         }
         for device in ledger.devices() {
             let Some(entry) = ledger.entry(device) else { continue };

@@ -38,6 +38,9 @@ pub struct Findings {
     /// What rollouts waited for at the last look, with the moments of the look that found it so first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub waiting: Vec<Waiting>,
+    /// Members of each rollout that aren't released, and of which the last look held nothing back.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub dropped_out: BTreeMap<u32, BTreeSet<DeviceId>>,
     /// Devices that are retired and that nothing more is published for, and when a pass found them so first; also those
     /// whose files are gone since.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -134,6 +137,11 @@ impl Findings {
         &self.blocked[begin..begin + of_it]
     }
 
+    /// Whether a rollout holds something back for a member that it didn't release, by the last look.
+    pub fn is_held(&self, rollout: u32, device: &DeviceId) -> bool {
+        self.dropped_out.get(&rollout).is_none_or(|devices| !devices.contains(device))
+    }
+
     /// What isn't about one device.
     pub fn of_all(&self) -> impl Iterator<Item = &Blocked> {
         self.blocked.iter().filter(|one| one.device.is_none())
@@ -215,6 +223,7 @@ impl Findings {
         let known = |one: &Waiting| self.waiting.iter().find(|known| same(one, known)).unwrap_or(one).clone();
         let waiting = rollouts.map(known).collect();
         self.waiting = waiting;
+        self.dropped_out = outcome.rollouts.iter().flat_map(|one| one.dropped_out.clone()).collect();
     }
 
     /// Takes over that a pass couldn't even begin; what is known of single devices and deployments stays so.

@@ -1,8 +1,9 @@
 //! What a pass, or a plan, says of rollouts.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
+use repo_model::DeviceId;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -22,16 +23,21 @@ pub struct RolloutProgress {
     pub again: Option<Timestamp>,
     /// The rollouts that aren't finished.
     pub unfinished: BTreeMap<u32, Phase>,
+    /// Members of each that aren't released, and of which it holds nothing back, because nothing differs for them any more.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub dropped_out: BTreeMap<u32, BTreeSet<DeviceId>>,
 }
 
 impl RolloutProgress {
     pub(super) fn of(look: &Look) -> Self {
+        let dropped_out = look.records.iter().map(|(number, record)| (*number, dropped_out(look, record)));
         Self {
             decided: look.decided.iter().map(sentence).collect(),
             waiting: look.waiting.clone(),
             following: look.following.clone(),
             again: look.again,
             unfinished: look.records.iter().map(|(number, record)| (*number, record.state.state)).collect(),
+            dropped_out: dropped_out.filter(|(_, devices)| !devices.is_empty()).collect(),
         }
     }
 
@@ -65,6 +71,14 @@ impl RolloutProgress {
             "unfinished": self.unfinished,
         })
     }
+}
+
+fn dropped_out(look: &Look, record: &Record) -> BTreeSet<DeviceId> {
+    let (released, number) = (record.released(), Some(record.number()));
+    let is_held =
+        |device: &DeviceId| look.held.get(device).is_some_and(|names| names.values().any(|by| by.rollout == number));
+    let others = record.members.keys().filter(|device| !released.contains_key(*device));
+    others.filter(|device| !is_held(device)).cloned().collect()
 }
 
 fn sentence(Decided { decision, reason, record }: &Decided) -> String {

@@ -447,7 +447,9 @@ impl Ground<'_> {
     /// The rollouts that hold something of a device back.
     fn holders(&self, device: &DeviceId) -> impl Iterator<Item = &Record> {
         let open = self.ledger.rollouts.open.values();
-        open.filter(move |record| record.members.contains_key(device) && record.released_with(device).is_none())
+        let is_held = |record: &&Record| self.findings.is_held(record.number(), device);
+        let waits = |record: &&Record| record.members.contains_key(device) && record.released_with(device).is_none();
+        open.filter(move |record| waits(record) && is_held(record))
     }
 
     /// The one that holds something of the commit back; of whatever it is, where the device got nothing with the commit. `first` is the

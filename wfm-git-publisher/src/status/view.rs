@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::trace::{MAX_TOLD, Moment};
 use super::{DeviceStatus, Membership};
 use crate::fleet::Device;
+use crate::publish::Findings;
 use crate::repos::{Control, ControlError, DeviceRepo, Home, Rosters};
 use crate::rollout::{Phase, Record};
 
@@ -37,10 +38,12 @@ pub struct RolloutPlace {
 
 /// Looks at a device. What can't be read is left out; its status says so.
 pub fn view(home: &Home, device: Option<&Device>, status: &DeviceStatus) -> Result<DeviceView, ControlError> {
-    let (ledger, rosters) = Control::read(home)?;
+    let ((ledger, rosters), findings) = (Control::read(home)?, Findings::read(home));
     let rollouts = ledger.rollouts.open.values().filter_map(|record| place_in(record, &status.device));
     // Nothing comes any more to whoever isn't in service, so nothing is held back.
-    let rollouts = rollouts.filter(|one| status.membership == Membership::Enrolled || one.released.is_some());
+    let is_in_service = status.membership == Membership::Enrolled;
+    let is_held = |one: &RolloutPlace| is_in_service && findings.is_held(one.rollout, &status.device);
+    let rollouts = rollouts.filter(|one| one.released.is_some() || is_held(one));
     let since = since(home, &rosters, device, status).unwrap_or_default();
     Ok(DeviceView { since, rollouts: rollouts.collect() })
 }

@@ -601,6 +601,29 @@ fn a_plan_of_a_new_version_says_what_it_starts_although_nobody_asked_yet_what_it
 }
 
 #[test]
+fn what_stopped_and_is_undone_ends_and_holds_nothing_back_from_anybody() {
+    let (lab, first) = stopped();
+    let held = || {
+        let status: Value = serde_json::from_str(&lab.run(&["status", "--output", "json"]).out).unwrap();
+        (status["summary"]["heldBack"].clone(), lab.run(&["status"]).out.contains("held back by rollouts"))
+    };
+    assert_eq!(held(), (4.into(), true));
+    change(&lab, "servus", FIRST);
+    publish(&lab, *BEGIN + 6);
+    assert_eq!(held(), (0.into(), false));
+    reports(&lab, first, "installed");
+    publish(&lab, *BEGIN + BAKE);
+    assert_eq!(
+        (decisions(&lab)[2..].to_vec(), held()),
+        (vec!["stop 1".into(), "back".into(), "finish".into()], (0.into(), false))
+    );
+    assert_eq!(state(&lab, 1)["stops"][0]["resumed"], Value::Null);
+    change(&lab, FIRST, "griass di");
+    publish(&lab, *BEGIN + BAKE);
+    assert_eq!((have(&lab, "hello", "griass di").len(), &state(&lab, 2)["state"]), (1, &"running".into()));
+}
+
+#[test]
 fn a_fix_at_once_comes_to_a_device_of_which_a_rollout_holds_another_deployment_back() {
     let devices: Vec<_> = (1..=12).map(|number| format!("press-{number:02}")).collect();
     let devices: Vec<_> = devices.iter().map(String::as_str).collect();
