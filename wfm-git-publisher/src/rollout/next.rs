@@ -108,17 +108,24 @@ impl fmt::Display for Waiting {
             Why::Updating => write!(f, "waits for {}", counted(self.devices.len())),
             Why::TooFewUpdated { updated, needed } => write!(
                 f,
-                "waits, because {updated} of the newest wave are updated and {needed} have to be; \
-                 `rollout promote {number}` goes on without them"
+                "waits, because {updated} of the newest wave are updated and {needed} have to be; {}",
+                promote(number)
             ),
             Why::Approval(wave) => write!(f, "waits for a person: `rollout approve {number}` agrees to wave {wave}"),
             Why::Budget => write!(f, "waits, because `disruptionBudget` leaves no room"),
-            Why::NobodyReady(wave) => write!(
-                f,
-                "waits, because none of wave {wave} can be updated now; `rollout promote {number}` goes on without them"
-            ),
+            Why::NobodyReady(wave) => {
+                write!(f, "waits, because none of wave {wave} can be updated now; {}", promote(number))
+            }
         }
     }
+}
+
+/// What a person can say where evidence lets nothing come.
+fn promote(number: u32) -> String {
+    format!(
+        "`rollout promote {number} DEVICE` lets it come to that device, and `rollout promote {number}` to everybody at once, in spite of \
+         waves and failures"
+    )
 }
 
 /// What happens next.

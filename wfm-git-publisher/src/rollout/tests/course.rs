@@ -376,3 +376,21 @@ fn what_stopped_before_it_released_anybody_ends_when_it_is_reverted() {
     let look = world.run();
     assert_eq!((world.phase(13), world.with(1).len(), look.held.len()), (Phase::Done, 30, 0), "{:?}", world.decided);
 }
+
+#[test]
+fn who_says_that_it_goes_on_without_proof_hears_that_everybody_comes_then() {
+    let mut world = World::of(30, "{}");
+    world.want_all("app", Some(2));
+    world.pass();
+    let first = world.ordered(12)[0].clone();
+    world.nature(&first, Nature::Fails);
+    world.run();
+    world.words(12, "resumed: 1");
+    let look = world.run();
+    let said = look.waiting[0].to_string();
+    assert_eq!(look.waiting[0].why, Why::TooFewUpdated { updated: 0, needed: 1 });
+    assert!(
+        said.contains("`rollout promote 12 DEVICE`") && said.contains("`rollout promote 12` to everybody"),
+        "{said}"
+    );
+}
