@@ -159,7 +159,7 @@ impl Findings {
         self.of_all().filter(|one| one.deployment.is_none())
     }
 
-    /// What the last pass found about an artefact that a deployment needs.
+    /// What the last pass found about an artefact that a deployment needs, for whichever device it asked.
     pub(super) fn of_artifact(
         &self,
         device: &DeviceId,
@@ -168,7 +168,10 @@ impl Findings {
     ) -> Option<Blocked> {
         let name = Some(artifact.to_string());
         let mut known = self.of(device).iter();
-        known.find(|one| one.deployment.as_ref() == Some(deployment) && one.artifact == name).cloned()
+        let own = known.find(|one| one.deployment.as_ref() == Some(deployment) && one.artifact == name);
+        let others = || self.blocked.iter().find(|one| one.artifact == name);
+        let of_any = |one: &Blocked| Blocked { device: None, deployment: None, ..one.clone() };
+        own.cloned().or_else(|| others().map(of_any))
     }
 
     /// The same since the moment at which a pass found it first.
