@@ -66,7 +66,11 @@ impl Requests {
     pub fn retries_are_done(home: &Home, done: &[String]) {
         let taken = json_file::lock(home).map_err(io::Error::other).and_then(|_lock| {
             let left: Vec<_> = read_retries(home)?.into_iter().filter(|one| !done.contains(one)).collect();
-            if left.is_empty() { Ok(remove(home, RETRY)) } else { write_retries(home, &left) }
+            if !left.is_empty() {
+                return write_retries(home, &left);
+            }
+            remove(home, RETRY);
+            Ok(())
         });
         taken.unwrap_or_else(|error| tracing::warn!(request = RETRY, %error, "can't take a request back that is done"));
     }
@@ -118,7 +122,7 @@ mod tests {
         Requests::retries_are_done(&home, &asked());
         assert!(asked().is_empty() && !dir.path().join(RETRY).exists());
         for (before, means) in [("", ""), ("slow", "slow")] {
-            fs::write(dir.path().join(RETRY), before).unwrap();
+            durable::replace_file(&dir.path().join(RETRY), before.as_bytes(), 0o600).unwrap();
             assert_eq!(asked(), [means], "as a syncer of before wrote it");
         }
     }

@@ -787,7 +787,9 @@ fn intervals_that_nobody_can_keep_end_no_syncer_and_make_none_ask_without_end() 
             draft.seal_envelope();
         });
         let running = Running::start(&world);
-        until("a turn that adopts it", || running.turns() > 0 && world.report()["adopted"]["serial"] == world.hand.serial());
+        until("a turn that adopts it", || {
+            running.turns() > 0 && world.report()["adopted"]["serial"] == world.hand.serial()
+        });
         let before = running.turns();
         std::thread::sleep(Duration::from_secs(3));
         let turns = running.turns() - before;

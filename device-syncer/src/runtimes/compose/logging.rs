@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use repo_model::IntoSet;
 use serde::Deserialize;
 
-use super::engine::Details;
 use super::ComposeRuntime;
+use super::engine::Details;
 use crate::runtimes::RuntimeError;
 
 /// The driver that keeps everything where it isn't told otherwise; `local` keeps five files of 20 MB.
