@@ -628,6 +628,7 @@ struct Model {
 impl Model {
     /// What a runtime that never fails makes of a plan.
     fn apply(&mut self, plan: &Plan, wanted: &[DesiredDeployment]) {
+        plan.put_back().for_each(|one| self.restore(&one.input.project));
         for removal in &plan.removals {
             self.runtime.retain(|found| found.project != removal.project);
             self.device_state.forget(&removal.project);
@@ -644,10 +645,12 @@ impl Model {
             self.device_state.note(deployment, component);
         }
         let restored = plan.components().filter(|one| matches!(one.action, Action::Restore { .. }));
-        for project in restored.map(|one| &one.project) {
-            let found = self.runtime.iter_mut().find(|found| found.project == *project).unwrap();
-            found.condition = Condition::Running;
-        }
+        restored.for_each(|one| self.restore(&one.project));
+    }
+
+    fn restore(&mut self, project: &str) {
+        let found = self.runtime.iter_mut().find(|found| found.project == project).unwrap();
+        found.condition = Condition::Running;
     }
 }
 
