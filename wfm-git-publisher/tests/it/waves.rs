@@ -2,6 +2,9 @@
 
 #![allow(clippy::disallowed_methods, reason = "test data needs no syncing")]
 
+mod budget;
+mod emergency;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -497,67 +500,6 @@ fn what_is_undone_goes_back_at_once_and_no_longer_waits() {
     assert_eq!((serials.iter().filter(|serial| **serial == 1).count(), serials.iter().max()), (4, Some(&3)));
 }
 
-/// One device at a time.
-const BUDGET: &str = "{waves: [1], bake: 60s, disruptionBudget: {groupBy: [cell], maxUnavailable: 1}}\n";
-
-fn of_one_line(lines: &[(&str, &str)]) -> Lab {
-    let lab = lab_with(lines);
-    lab.run(&[&["device", "label"], &DEVICES[..], &["cell=a"]].concat()).good();
-    publish(&lab, *BEGIN);
-    lab
-}
-
-#[test]
-fn who_waits_for_a_place_that_a_device_of_another_rollout_has_comes_once_that_is_well() {
-    let budget = format!("rollout: {BUDGET}");
-    let lab =
-        of_one_line(&[("deployments/hello.yaml", &budget), ("deployments/second.yaml", &format!("{SECOND}{budget}"))]);
-    change(&lab, FIRST, "servus");
-    publish(&lab, *BEGIN);
-    let first = have(&lab, "hello", "servus")[0];
-    let others: Vec<_> = DEVICES.into_iter().filter(|device| *device != first).collect();
-    let second = lab.read("deployments/second.yaml");
-    let others = format!("overrides: [{{when: {{devices: {others:?}}}, parameters: {{greeting: griass di}}}}]\n");
-    lab.write("deployments/second.yaml", second + &others);
-    lab.write("rollouts/1.yaml", "paused: true\n");
-    lab.commit();
-    publish(&lab, *BEGIN + 1);
-    let said = publish(&lab, *BEGIN + 1).rollouts.unwrap();
-    let whom = format!("2 waits, because `disruptionBudget` leaves no room ({first}: updating: didn't adopt it yet)");
-    assert!(said.to_text().contains(&whom), "{}", said.to_text());
-    assert_eq!(said.again.map(|again| again.to_string()), Some(after(60)));
-    assert!(lab.is_as_left_at(*BEGIN + 1));
-    reports(&lab, first, "installed");
-    publish(&lab, *BEGIN + 2);
-    assert!(lab.is_as_left_at(*BEGIN + 2) && !lab.is_as_left_at(*BEGIN + BAKE));
-    publish(&lab, *BEGIN + BAKE);
-    assert_eq!(have(&lab, "second", "griass di").len(), 1, "{:?}", decisions(&lab));
-}
-
-#[test]
-fn a_device_that_gets_a_fix_at_once_in_the_middle_leaves_its_place_to_the_others() {
-    let lab = of_one_line(&[("fleet.yaml", &format!("rollout: {BUDGET}"))]);
-    change(&lab, FIRST, "servus");
-    publish(&lab, *BEGIN);
-    let first = have(&lab, "hello", "servus")[0];
-    reports(&lab, first, "failed");
-    let hello = lab.read("deployments/hello.yaml");
-    let fix = format!("overrides:\n  - when: {{devices: [{first}]}}\n    parameters: {{greeting: griass di}}\n");
-    lab.write("deployments/hello.yaml", hello.replace("overrides:\n", &fix) + "rollout: none\n");
-    lab.commit();
-    for round in 1..8 {
-        publish(&lab, *BEGIN + round * BAKE);
-        all_report(&lab);
-    }
-    assert_eq!(have(&lab, "hello", "griass di"), [first]);
-    assert_eq!(
-        (have(&lab, "hello", "servus").len(), &state(&lab, 1)["state"]),
-        (4, &"done".into()),
-        "{:?}",
-        decisions(&lab)
-    );
-}
-
 /// Offers the next version of the application, and means it for every device.
 pub(crate) fn next_version(lab: &Lab, from: &str, to: &str) {
     let package = lab.read(&format!("applications/hello/{from}/margo.yaml"));
@@ -598,70 +540,6 @@ fn a_plan_of_a_new_version_says_what_it_starts_although_nobody_asked_yet_what_it
     assert!(!gone.unresolved.is_empty(), "{gone:?}");
     let plan = lab.run(&["plan"]);
     assert!(!plan.out.contains("starts 3"), "{}", plan.out);
-}
-
-#[test]
-fn what_stopped_and_is_undone_ends_and_holds_nothing_back_from_anybody() {
-    let (lab, first) = stopped();
-    let held = || {
-        let status: Value = serde_json::from_str(&lab.run(&["status", "--output", "json"]).out).unwrap();
-        (status["summary"]["heldBack"].clone(), lab.run(&["status"]).out.contains("held back by rollouts"))
-    };
-    assert_eq!(held(), (4.into(), true));
-    change(&lab, "servus", FIRST);
-    publish(&lab, *BEGIN + 6);
-    assert_eq!(held(), (0.into(), false));
-    reports(&lab, first, "installed");
-    publish(&lab, *BEGIN + BAKE);
-    assert_eq!(
-        (decisions(&lab)[2..].to_vec(), held()),
-        (vec!["stop 1".into(), "back".into(), "finish".into()], (0.into(), false))
-    );
-    assert_eq!(state(&lab, 1)["stops"][0]["resumed"], Value::Null);
-    change(&lab, FIRST, "griass di");
-    publish(&lab, *BEGIN + BAKE);
-    assert_eq!((have(&lab, "hello", "griass di").len(), &state(&lab, 2)["state"]), (1, &"running".into()));
-}
-
-#[test]
-fn a_fix_at_once_comes_to_a_device_of_which_a_rollout_holds_another_deployment_back() {
-    let devices: Vec<_> = (1..=12).map(|number| format!("press-{number:02}")).collect();
-    let devices: Vec<_> = devices.iter().map(String::as_str).collect();
-    let lab = Lab::with(&devices);
-    lab.write("fleet.yaml", lab.read("fleet.yaml") + "rollout: {waves: [1], bake: 60s}\n");
-    lab.edit("deployments/hello.yaml", "matchLabels: {site: graz}", "matchLabels: {}");
-    lab.write("deployments/second.yaml", SECOND.replace("site: graz", ""));
-    lab.commit();
-    assert_eq!(lab.publish_all().published(), 12);
-    lab.edit("deployments/second.yaml", "servus", "griass di");
-    change(&lab, FIRST, "servus");
-    publish(&lab, *BEGIN);
-    let with = |deployment: &str, text: &str| {
-        let has = |device: &&&str| lab.documents(device).get(deployment).is_some_and(|one| one.contains(text));
-        devices.iter().filter(has).copied().collect::<Vec<_>>()
-    };
-    let first = with("hello", "servus");
-    assert_eq!((first.len(), with("second", "griass di")), (1, first.clone()));
-    let held = *devices.iter().find(|device| **device != first[0]).unwrap();
-    let hello = lab.read("deployments/hello.yaml");
-    let fix = format!("overrides:\n  - when: {{devices: [{held}]}}\n    parameters: {{greeting: a fix}}\n");
-    lab.write("deployments/hello.yaml", hello.replace("overrides:\n", &fix) + "rollout: none\n");
-    lab.commit();
-    publish(&lab, *BEGIN + 1);
-    assert_eq!(decisions(&lab), ["start", "release 1", "join"]);
-    assert_eq!(
-        (with("hello", "a fix"), with("hello", "servus"), with("second", "griass di")),
-        (vec![held], first.clone(), first)
-    );
-    for round in 1..4 {
-        devices.iter().for_each(|device| reports(&lab, device, "installed"));
-        publish(&lab, *BEGIN + 1 + round * BAKE);
-    }
-    assert_eq!(
-        (with("second", "griass di").len(), with("hello", "servus").len(), with("hello", "a fix")),
-        (12, 11, vec![held])
-    );
-    assert_eq!(state(&lab, 1)["state"], "done");
 }
 
 #[test]

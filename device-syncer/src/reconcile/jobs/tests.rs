@@ -1,19 +1,21 @@
 //! Jobs in threads of their own, with runtimes that hang for as long as a test wants.
 
-use repo_model::Trailer;
+mod gates;
+mod put_back;
+
 use std::collections::BTreeMap;
 
 use repo_git::SigningKey;
+use repo_model::Trailer;
 use repo_model::margo::ProfileType;
 use repo_model::windows::{Opening, Overrun};
 use tempfile::TempDir;
 
 use super::*;
 use crate::config::Home;
-use crate::decision::component::{Component, Kind};
+use crate::decision::component::Component;
 use crate::decision::gates::Gates;
 use crate::decision::hold::Hold;
-use crate::decision::hook::HookGate;
 use crate::decision::message::Identity;
 use crate::decision::observation::{Condition, Observed};
 use crate::decision::restart::Started;
@@ -276,86 +278,6 @@ fn what_is_fetched_ahead_goes_on_after_its_windows_as_is_said_and_ends_at_once_f
         let expected: Vec<_> = fetched.iter().map(|one| of(one.split_once(' ').unwrap().1)).collect();
         assert_eq!(begun, expected);
     }
-}
-
-#[test]
-fn what_was_applied_is_put_back_beside_what_is_fetched_ahead_and_before_what_is_applied() {
-    let mut bench = Bench::new(&[]);
-    bench.settle(&all(&["a"]));
-    bench.runtimes.begun.lock().unwrap().clear();
-    let of = |verb: &str| format!("{verb} {}", project("a", "x"));
-    let newer = [wanted("a", &[("x", "2")])];
-    let openings = Openings { apply: Opening::NeverOpens, fetch: Some(Opening::Open(None)), ..Openings::default() };
-    bench.gates = Gates { openings, ..Gates::default() };
-    bench.hang(&["fetch a"]);
-    bench.settle(&newer);
-    assert_eq!((bench.at_work(), bench.state("a")), (vec!["a".to_owned()], "pending".to_owned()));
-    let stop = |bench: &Bench| _ = bench.runtimes.stopped.lock().unwrap().insert(project("a", "x"));
-    stop(&bench);
-    bench.settle(&newer);
-    assert_eq!((bench.at_work(), bench.state("a")), (vec!["a".to_owned()], "pending".to_owned()));
-    assert!(bench.runtimes.stopped.lock().unwrap().is_empty());
-    bench.release();
-    bench.settle(&newer);
-    assert_eq!(*bench.runtimes.begun.lock().unwrap(), ["fetch", "restore"].map(of));
-
-    // Beside what changes it nothing is put back.
-    bench.runtimes.begun.lock().unwrap().clear();
-    bench.state.lock().restores.clear();
-    stop(&bench);
-    bench.gates = Gates::default();
-    bench.hang(&["restore a"]);
-    bench.settle(&newer);
-    bench.settle(&newer);
-    assert_eq!(*bench.runtimes.begun.lock().unwrap(), [of("restore")]);
-    bench.release();
-    bench.settle(&newer);
-    assert_eq!(*bench.runtimes.begun.lock().unwrap(), ["restore", "fetch", "apply"].map(of));
-    assert_eq!(bench.state("a"), "installed");
-}
-
-#[test]
-fn what_is_being_put_back_ends_at_once_when_it_is_held_or_something_newer_is_wanted() {
-    let held = Gates { holds: vec![Hold::Person(HoldByPerson { now: false, ..now(Some("a")) })], ..Gates::default() };
-    for (gates, version, then) in [(held, "1", "pending"), (Gates::default(), "2", "installed")] {
-        let mut bench = Bench::new(&[]);
-        bench.be_patient(HOUR);
-        bench.settle(&all(&["a"]));
-        bench.runtimes.stopped.lock().unwrap().insert(project("a", "x"));
-        bench.hang(&["restore a"]);
-        bench.settle(&all(&["a"]));
-        assert_eq!(bench.at_work(), ["a"]);
-        bench.gates = gates;
-        bench.pass(&[wanted("a", &[("x", version)])]);
-        let began = Instant::now();
-        while bench.jobs.is_any() && began.elapsed() < Duration::from_secs(10) {
-            bench.jobs.wait(Duration::from_millis(100));
-            bench.jobs.reap().unwrap();
-        }
-        assert!(!bench.jobs.is_any());
-        assert!(bench.runtimes.stopped.lock().unwrap().contains(&project("a", "x")), "it wasn't put back");
-        bench.release();
-        bench.settle(&[wanted("a", &[("x", version)])]);
-        assert_eq!(bench.state("a"), then);
-    }
-}
-
-#[test]
-fn what_is_done_of_a_deployment_is_put_back_while_a_later_component_of_it_is_at_work() {
-    let mut bench = Bench::new(&[]);
-    let two = [wanted("a", &[("x", "1"), ("y", "1")])];
-    let of = |verb: &str, name: &str| format!("{verb} {}", project("a", name));
-    bench.runtimes.hang.lock().unwrap().insert(of("wait", "y"));
-    bench.settle(&two);
-    assert_eq!((bench.at_work(), bench.state("a")), (vec!["a".to_owned()], "installed".to_owned()));
-    bench.runtimes.begun.lock().unwrap().clear();
-    bench.runtimes.stopped.lock().unwrap().insert(project("a", "x"));
-    bench.settle(&two);
-    assert_eq!(*bench.runtimes.begun.lock().unwrap(), [of("restore", "x")]);
-    assert_eq!((bench.at_work(), bench.state("a")), (vec!["a".to_owned()], "installed".to_owned()));
-    bench.release();
-    bench.finish(&two);
-    assert!(bench.runtimes.stopped.lock().unwrap().is_empty());
 }
 
 #[test]
@@ -722,92 +644,6 @@ fn at_the_end_what_is_at_work_is_stopped_and_waited_for() {
     assert!(!bench.jobs.is_any() && began.elapsed() < Duration::from_secs(10));
     bench.pass(&wanted);
     assert!(!bench.jobs.is_any(), "nothing begins any more");
-}
-
-/// Gates of which the windows for changes are closed.
-fn outside_windows() -> Gates {
-    Gates { openings: Openings { apply: Opening::NeverOpens, ..Openings::default() }, ..Gates::default() }
-}
-
-#[test]
-fn gates_reach_what_is_fetched_while_its_runtime_does_not_answer() {
-    let held = Gates { holds: vec![Hold::Person(HoldByPerson { now: false, ..now(None) })], ..Gates::default() };
-    for gates in [held, outside_windows(), Gates { is_suspended: true, ..Gates::default() }] {
-        let (mut bench, wanted) = (Bench::new(&["fetch a"]), all(&["a"]));
-        bench.settle(&wanted);
-        assert_eq!(bench.at_work(), ["a"]);
-        (bench.gates, bench.unreachable) = (gates, [ProfileType::Compose].into());
-        bench.pass(&wanted);
-        bench.release();
-        bench.settle(&wanted);
-        assert_eq!((bench.at_work(), bench.begun("apply", ("a", "x"))), (vec![], 0), "{:?}", bench.gates);
-        (bench.gates, bench.unreachable) = (Gates::default(), BTreeSet::new());
-        bench.settle(&wanted);
-        assert_eq!(bench.state("a"), "installed");
-    }
-}
-
-#[test]
-fn what_began_goes_on_outside_windows_also_while_its_runtime_does_not_answer() {
-    let (mut bench, both) = (Bench::new(&["apply a"]), [wanted("a", &[("x", "1"), ("y", "1")])]);
-    bench.settle(&both);
-    (bench.gates, bench.unreachable) = (outside_windows(), [ProfileType::Compose].into());
-    bench.pass(&both);
-    bench.release();
-    bench.settle(&both);
-    assert_eq!(bench.begun("apply", ("a", "y")), 1);
-}
-
-#[test]
-fn the_sites_hook_is_asked_for_what_was_fetched_while_its_runtime_did_not_answer() {
-    let (mut bench, wanted) = (Bench::new(&["fetch a"]), all(&["a"]));
-    let (home, asked) = (Home::new(bench._dir.path()), bench._dir.path().join("asked"));
-    bench.jobs.ask(Hooks::of_shell(&home, &format!("cat >>'{}'; exit 1", asked.display())));
-    bench.gates.hook = Some(HookGate::default());
-    bench.settle(&wanted);
-    bench.unreachable = [ProfileType::Compose].into();
-    bench.pass(&wanted);
-    assert!(!asked.exists());
-    bench.release();
-    bench.settle(&wanted);
-    assert!(asked.exists() && bench.begun("apply", ("a", "x")) == 0);
-}
-
-/// The same deployment, by helm.
-fn by_helm(mut wanted: DesiredDeployment) -> DesiredDeployment {
-    for component in &mut wanted.components {
-        let (namespace, values) = ("default".to_owned(), Default::default());
-        component.input.as_mut().unwrap().kind = Kind::Helm { namespace, values, secrets: Vec::new() };
-    }
-    wanted
-}
-
-#[test]
-fn what_began_by_a_removal_goes_on_when_the_windows_close_and_after_it_was_cut_off() {
-    let retyped = ([wanted("a", &[("x", "1")])], [by_helm(wanted("a", &[("x", "2")]))], "x");
-    let without = ([wanted("a", &[("x", "1"), ("y", "1")])], [wanted("a", &[("y", "2")])], "y");
-    for (before, after, changes) in [retyped, without] {
-        for is_cut_off in [false, true] {
-            let mut bench = Bench::new(&[]);
-            bench.settle(&before);
-            bench.hang(&["remove a"]);
-            bench.settle(&after);
-            assert_eq!((bench.begun("remove", ("a", "x")), bench.begun("apply", ("a", changes))), (1, 1));
-            let cut = Gates { is_suspended: true, ..Gates::default() };
-            bench.gates = if is_cut_off { cut } else { outside_windows() };
-            bench.pass(&after);
-            bench.release();
-            bench.settle(&after);
-            assert_eq!(bench.begun("apply", ("a", changes)), if is_cut_off { 1 } else { 2 });
-            bench.gates = outside_windows();
-            bench.settle(&after);
-            assert_eq!(
-                (bench.begun("apply", ("a", changes)), bench.state_of("a", changes)),
-                (2, "installed".to_owned())
-            );
-            assert_eq!(bench.begun("remove", ("a", "x")), 1, "it is gone");
-        }
-    }
 }
 
 #[test]

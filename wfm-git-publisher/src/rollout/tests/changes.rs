@@ -447,10 +447,7 @@ fn who_goes_back_may_go_back_to_the_change_in_the_middle_or_to_what_was_before_t
 
 #[test]
 fn who_joins_in_the_middle_goes_back_at_once_to_what_it_had_before() {
-    let mut world = World::of(30, "{}");
-    world.want_all("app", Some(2));
-    world.pass();
-    let first = world.ordered(12)[0].clone();
+    let (mut world, first) = World::begun(30, "{}");
     world.want(&first, "app", Some(3));
     let look = world.pass();
     assert!(world.decided[2] == "12 join" && look.held.contains_key(&first));

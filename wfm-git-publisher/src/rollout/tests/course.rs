@@ -273,10 +273,7 @@ const ONE_OF_A_LINE: &str = "{waves: [1], disruptionBudget: {groupBy: [line], ma
 #[test]
 fn a_device_that_is_retired_in_the_middle_or_after_it_leaves_its_place_in_the_budget() {
     for is_updated in [false, true] {
-        let mut world = World::of(4, ONE_OF_A_LINE);
-        world.want_all("app", Some(2));
-        world.pass();
-        let first = world.ordered(12)[0].clone();
+        let (mut world, first) = World::begun(4, ONE_OF_A_LINE);
         if is_updated {
             world.wait(300);
         }
@@ -329,10 +326,7 @@ fn who_has_the_place_in_the_budget_is_named_whichever_rollout_it_is_of() {
 #[test]
 fn what_stopped_and_is_reverted_ends_and_holds_nothing_back_any_more() {
     for fails in [true, false] {
-        let mut world = World::of(30, "{}");
-        world.want_all("app", Some(2));
-        world.pass();
-        let first = world.ordered(12)[0].clone();
+        let (mut world, first) = World::begun(30, "{}");
         world.nature(&first, Nature::Fails);
         world.run();
         assert_eq!(world.phase(12), Phase::Stopped);
@@ -362,10 +356,7 @@ fn what_stopped_and_is_reverted_ends_and_holds_nothing_back_any_more() {
 
 #[test]
 fn what_stopped_before_it_released_anybody_ends_when_it_is_reverted() {
-    let mut world = World::of(30, "{}");
-    world.want_all("app", Some(2));
-    world.pass();
-    let first = world.ordered(12)[0].clone();
+    let (mut world, first) = World::begun(30, "{}");
     world.nature(&first, Nature::Fails);
     world.run();
     world.nature(&first, Nature::Well);
@@ -379,10 +370,7 @@ fn what_stopped_before_it_released_anybody_ends_when_it_is_reverted() {
 
 #[test]
 fn who_says_that_it_goes_on_without_proof_hears_that_everybody_comes_then() {
-    let mut world = World::of(30, "{}");
-    world.want_all("app", Some(2));
-    world.pass();
-    let first = world.ordered(12)[0].clone();
+    let (mut world, first) = World::begun(30, "{}");
     world.nature(&first, Nature::Fails);
     world.run();
     world.words(12, "resumed: 1");

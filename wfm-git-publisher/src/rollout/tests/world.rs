@@ -107,6 +107,15 @@ impl World {
         world
     }
 
+    /// The same, in which `app` changes for all, and the first device has got the change.
+    pub(super) fn begun(count: usize, policy: &str) -> (Self, DeviceId) {
+        let mut world = Self::of(count, policy);
+        world.want_all("app", Some(2));
+        world.pass();
+        let first = world.ordered(12)[0].clone();
+        (world, first)
+    }
+
     pub(super) fn add(&mut self, id: &DeviceId, labels: &str) {
         self.insert(id, labels);
         self.fleet = parse(&self.files);
