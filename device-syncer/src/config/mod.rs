@@ -63,7 +63,7 @@ const SHORTEST: Duration = Duration::from_secs(1);
 const LONGEST: Duration = Duration::from_hours(365 * 24);
 
 /// How long the engine may take to pull an image where nothing else is said: 900 MB at 1 Mbit/s.
-const PULL_TIMEOUT: Duration = Duration::from_secs(2 * 3600);
+const PULL_TIMEOUT: Duration = Duration::from_hours(2);
 
 /// Where everything of one device lies.
 #[derive(Debug, Clone)]

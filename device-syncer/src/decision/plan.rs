@@ -350,6 +350,11 @@ impl Actual<'_> {
         let of_project = self.observed.keys().filter(|(_, found)| *found == project).map(|(kind, _)| *kind);
         of_project.chain(self.device_state.applied_kind(project)).find(|other| *other != kind)
     }
+
+    /// What is done about drift of a component of which this is said: what has to come back whatever is said is healed.
+    fn drift_of(&self, project: &str, said: DriftPolicy) -> DriftPolicy {
+        if self.device_state.is_put_back_anyway(project) { DriftPolicy::Heal } else { said }
+    }
 }
 
 /// What is done with a deployment, and whether the site's hook has the last word on something of it.
@@ -432,10 +437,7 @@ fn components(
     let subject = subject(wanted, set, drift);
     let update = update(wanted, actual);
     let may_fetch = gates.fetches_ahead(subject) && gates.closed(Change::Fetch, subject).is_none();
-    let subject_of = |project: &str| {
-        let anyway = actual.device_state.is_put_back_anyway(project);
-        Subject { drift: if anyway { DriftPolicy::Heal } else { drift }, ..subject }
-    };
+    let subject_of = |project: &str| Subject { drift: actual.drift_of(project, drift), ..subject };
     let mut asks = false;
     // With whether what it needs is fetched while it waits.
     let mut gated = |action: Action, project: &str| {
@@ -607,13 +609,13 @@ fn stays(
 fn stays_as_it_is(gone: &Removal, wanted: &[DesiredDeployment], actual: &Actual<'_>, gates: &Gates) -> Option<PutBack> {
     let id = gone.deployment?;
     let of = wanted.iter().find(|one| one.id == id);
+    if of.is_some_and(|one| one.rolled_back.is_some()) {
+        return None;
+    }
     let applied = actual.device_state.deployments.get(&id).map(|applied| applied.inputs.drift);
     let drift = of.map(|one| one.drift).or(applied).unwrap_or_default();
     let (name, is_suspended) = (gone.name.as_ref(), of.is_some_and(|one| one.suspended));
     let subject = Subject { deployment: Some(id), name, is_suspended, drift, change: None };
-    if of.is_some_and(|one| one.rolled_back.is_some()) {
-        return None;
-    }
     actual.put_back(&gone.project, None, drift, (subject, gates))
 }
 

@@ -49,7 +49,7 @@ pub struct HostClient {
 /// A host that takes no `status`.
 #[derive(Debug)]
 struct Refusal {
-    /// In a row.
+    /// Refusals one after the other, by which the back-off grows.
     times: u32,
     /// It isn't pushed before that.
     again: Instant,

@@ -68,7 +68,7 @@ pub struct Event {
     pub kind: AlertKind,
     /// At least one, with what makes each the same.
     pub alerts: Vec<(String, Known)>,
-    /// When that was found.
+    /// The moment of the look, from which the pace of what is told at once is counted.
     at: Timestamp,
 }
 

@@ -70,23 +70,18 @@ pub(super) fn clock(home: &Home) -> Vec<Row> {
     }
     let needs_kernel = |settings: Settings| settings.gates.windows.is_some() && !settings.trusts_clock;
     if Settings::read(home).is_ok_and(needs_kernel) {
-        let closed = |why: &str, hint: &str| {
-            vec![Row::warning("clock", format!("{shown}, and {why}: no window of the site's is open"), hint)]
-        };
-        match kernel_clock::ask() {
-            KernelClock::Synchronised => {}
+        let doubt = match kernel_clock::ask() {
+            KernelClock::Synchronised => None,
             KernelClock::Unsynchronised => {
-                return closed(
-                    "the kernel doesn't say that it is synchronised",
-                    "have it kept by NTP, or say `clock: {rtc: true}` in device.yaml",
-                );
+                Some(("the kernel doesn't say that it is synchronised", "have it kept by NTP"))
             }
             KernelClock::Unasked => {
-                return closed(
-                    "the kernel may not be asked whether it is synchronised",
-                    "let the container call `adjtimex`, or say `clock: {rtc: true}` in device.yaml",
-                );
+                Some(("the kernel may not be asked whether it is synchronised", "let the container call `adjtimex`"))
             }
+        };
+        if let Some((why, todo)) = doubt {
+            let found = format!("{shown}, and {why}: no window of the site's is open");
+            return vec![Row::warning("clock", found, format!("{todo}, or say `clock: {{rtc: true}}` in device.yaml"))];
         }
     }
     vec![match is_synchronised() {

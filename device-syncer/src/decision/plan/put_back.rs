@@ -44,8 +44,7 @@ impl Actual<'_> {
         if found.violation.is_some() || !is_restored(found, &input) {
             return None;
         }
-        let anyway = self.device_state.is_put_back_anyway(project);
-        let drift = if anyway { DriftPolicy::Heal } else { said.max(gates.drift) };
+        let drift = self.drift_of(project, said.max(gates.drift));
         let is_wanted = wanted.is_some_and(|wanted| wanted.input_digest == input.input_digest);
         let is_open = gates.closed(Change::Restore, Subject { drift, ..of }).is_none();
         let put_back = || PutBack { reason: found.trouble().unwrap_or_default(), input: Box::new(input.clone()) };

@@ -87,7 +87,7 @@ struct Mounted {
     mounts: Option<Vec<Mount>>,
 }
 
-/// An image in a list.
+/// What is read of each image in the engine's list, which doesn't say its layers.
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
 struct HasId {
